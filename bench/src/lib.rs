@@ -1,1 +1,21 @@
-//! Bench.
+//! What the two benchmarks share: `replay` (how much of a prompt is reused) and `overhead` (what the router costs).
+//!
+//! Replay: [`sources`] and [`conversation`] make what agents send, [`client`] and [`answer`] send it and read the
+//! streams, [`replay`] lets sessions run side by side or in turn, [`report`] sums up.
+//! Overhead: [`peers`] starts the fake server, nginx and the router, [`wire`] and [`load`] put load on them,
+//! [`overhead`] interleaves and compares, [`memory`] reads what the router holds, [`machine`] says where.
+
+pub mod answer;
+pub mod client;
+pub mod conversation;
+pub mod load;
+pub mod machine;
+pub mod memory;
+pub mod overhead;
+pub mod peers;
+pub mod replay;
+pub mod report;
+pub mod rng;
+pub mod sources;
+pub mod stats;
+pub mod wire;

@@ -1,1 +1,35 @@
-//! Router.
+//! A router in front of llama-server that sends every agent's conversation back to the slot that holds its cache.
+//!
+//! A request comes in at [`proxy`](self), which asks `dispatch` for a lease and forwards it through `upstream`;
+//! `stream` carries the answer back and ends the lease. What decides is pure: `slots` knows no clock, no socket and
+//! no database, and `body` edits bytes.
+//!
+//! | module | for |
+//! |---|---|
+//! | [`config`] | flags, environment and file into one checked [`Config`](config::Config) |
+//! | [`body`] | the routing members of a JSON body (pure) |
+//! | [`slots`] | one server's slot table (pure) |
+//! | [`dispatch`] | the lock over the table; leases |
+//! | [`upstream`] | the HTTP client to llama-server |
+//! | [`store`] | SQLite on its own thread |
+//! | [`usage`] | token counts in passing answers (pure) |
+//! | `proxy`, `headers`, `tunnel`, `stream`, `refusal`, `record`, `status` | HTTP in front |
+//! | [`serve`] | the accept loop and draining |
+
+pub mod body;
+pub mod config;
+pub mod dispatch;
+mod headers;
+mod proxy;
+mod record;
+mod refusal;
+pub mod serve;
+pub mod slots;
+mod status;
+pub mod store;
+mod stream;
+mod tunnel;
+pub mod upstream;
+pub mod usage;
+
+pub use serve::run;

@@ -1,0 +1,164 @@
+//! Starts what is measured: the fake llama-server, nginx and the router, each on a free port, each ended on drop.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Where the programs are.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// The router.
+    pub router: PathBuf,
+    /// The fake llama-server.
+    pub fake: PathBuf,
+    /// nginx; a bare name is looked up in PATH.
+    pub nginx: PathBuf,
+    /// nginx's worker processes.
+    pub nginx_workers: usize,
+}
+
+/// A running program.
+#[derive(Debug)]
+pub struct Peer {
+    child: Child,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+impl Peer {
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // Asked first: nginx's master must end its workers itself, a killed one leaves them behind.
+        let _ = Command::new("kill").arg(self.pid().to_string()).status();
+        drop(self.child.stdin.take());
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            sleep(Duration::from_millis(10));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Starts the fake llama-server with `slots` slots and any further flags.
+pub fn fake(programs: &Programs, slots: usize, flags: &[&str]) -> io::Result<Peer> {
+    let mut child = Command::new(&programs.fake)
+        .args(["--listen", "127.0.0.1:0", "--slots", &slots.to_string(), "--fast"])
+        .args(flags)
+        // It ends when this pipe closes, so that it can't outlive this process.
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| not_started(&programs.fake, &error))?;
+    let mut line = String::new();
+    if let Some(output) = child.stdout.take() {
+        BufReader::new(output).read_line(&mut line)?;
+    }
+    let address = line.trim().strip_prefix("listening on http://").and_then(|address| address.parse().ok());
+    match address {
+        Some(address) => Ok(Peer { child, address }),
+        None => {
+            let _ = child.kill();
+            let _ = child.wait();
+            Err(io::Error::other(format!("{} did not say where it listens", programs.fake.display())))
+        }
+    }
+}
+
+/// Starts the router in front of `upstream`; its log and database go to `folder`.
+pub fn router(programs: &Programs, upstream: SocketAddr, folder: &Path) -> io::Result<Peer> {
+    let address = free_address()?;
+    let mut command = Command::new(&programs.router);
+    command
+        .args(["--listen", &address.to_string(), "--upstream", &format!("http://{upstream}")])
+        .arg("--state-dir")
+        .arg(folder);
+    start(command, address, folder, "router.log")
+}
+
+/// Starts nginx in front of `upstream`, configured as one would for streams: nothing buffered, connections kept. It
+/// logs every request, as the router does.
+pub fn nginx(programs: &Programs, upstream: SocketAddr, folder: &Path) -> io::Result<Peer> {
+    let address = free_address()?;
+    let config = folder.join("nginx.conf");
+    std::fs::write(&config, nginx_config(address, upstream, folder, programs.nginx_workers))?;
+    let mut command = Command::new(&programs.nginx);
+    command.arg("-p").arg(folder).arg("-c").arg(&config).arg("-e").arg(folder.join("nginx-error.log"));
+    start(command, address, folder, "nginx.log")
+}
+
+fn nginx_config(listen: SocketAddr, upstream: SocketAddr, folder: &Path, workers: usize) -> String {
+    let folder = folder.display();
+    format!(
+        "daemon off;
+worker_processes {workers};
+pid {folder}/nginx.pid;
+events {{ worker_connections 4096; }}
+http {{
+    access_log {folder}/nginx-access.log;
+    client_body_temp_path {folder}/nginx-body;
+    proxy_temp_path {folder}/nginx-proxy;
+    fastcgi_temp_path {folder}/nginx-fastcgi;
+    uwsgi_temp_path {folder}/nginx-uwsgi;
+    scgi_temp_path {folder}/nginx-scgi;
+    client_max_body_size 0;
+    keepalive_requests 100000000;
+    upstream server {{
+        server {upstream};
+        keepalive 64;
+        keepalive_requests 100000000;
+    }}
+    server {{
+        listen {listen};
+        location / {{
+            proxy_pass http://server;
+            proxy_http_version 1.1;
+            proxy_set_header Connection \"\";
+            proxy_buffering off;
+            proxy_request_buffering off;
+        }}
+    }}
+}}
+"
+    )
+}
+
+fn start(mut command: Command, address: SocketAddr, folder: &Path, log: &str) -> io::Result<Peer> {
+    let path = folder.join(log);
+    let output = File::create(&path)?;
+    let program = PathBuf::from(command.get_program());
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(output.try_clone()?)
+        .stderr(output)
+        .spawn()
+        .map_err(|error| not_started(&program, &error))?;
+    let mut peer = Peer { child, address };
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while TcpStream::connect(address).is_err() {
+        if peer.child.try_wait()?.is_some() || Instant::now() > deadline {
+            let said = std::fs::read_to_string(&path).unwrap_or_default();
+            return Err(io::Error::other(format!("{} did not start: {}", program.display(), said.trim())));
+        }
+        sleep(Duration::from_millis(20));
+    }
+    Ok(peer)
+}
+
+fn not_started(program: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("can't start {}: {error}", program.display()))
+}
+
+fn free_address() -> io::Result<SocketAddr> {
+    TcpListener::bind("127.0.0.1:0")?.local_addr()
+}

@@ -1,0 +1,147 @@
+//! Which headers cross the router, and which requests may come in.
+
+use axum::http::request::Parts;
+use http::header::{AUTHORIZATION, CONNECTION, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use std::net::IpAddr;
+
+use subtle::ConstantTimeEq;
+
+use crate::config::Secret;
+
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+/// They concern one connection only (RFC 9110, section 7.6.1, and the older `Keep-Alive` and `Proxy-*`).
+const HOP_BY_HOP: [HeaderName; 7] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-authenticate"),
+    HeaderName::from_static("proxy-authorization"),
+    HeaderName::from_static("proxy-connection"),
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// Takes out what concerns the client's connection only. `TE: trailers` stays: the router passes trailers on.
+pub(crate) fn clean_request(headers: &mut HeaderMap) {
+    let trailers =
+        headers.get_all(TE).iter().any(|value| list(value).any(|word| word.eq_ignore_ascii_case("trailers")));
+    clean_response(headers);
+    headers.remove(TE);
+    if trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+    // hyper has answered it with 100 Continue by reading the body.
+    headers.remove(EXPECT);
+}
+
+/// Takes out what concerns the server's connection only.
+pub(crate) fn clean_response(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(list)
+        .filter_map(|word| word.parse::<HeaderName>().ok())
+        // A client must not be able to have the length of its body removed by naming it.
+        .filter(|name| *name != http::header::CONTENT_LENGTH && *name != HOST && *name != TE)
+        .collect();
+    for name in named.iter().chain(&HOP_BY_HOP) {
+        headers.remove(name);
+    }
+}
+
+fn list(value: &HeaderValue) -> impl Iterator<Item = &str> {
+    value.to_str().unwrap_or_default().split(',').map(str::trim).filter(|word| !word.is_empty())
+}
+
+/// The request asks for another protocol on its connection.
+pub(crate) fn wants_upgrade(headers: &HeaderMap) -> bool {
+    headers.contains_key(UPGRADE)
+        && headers.get_all(CONNECTION).iter().flat_map(list).any(|word| word.eq_ignore_ascii_case("upgrade"))
+}
+
+/// A web page that has its own name resolve to this machine (DNS rebinding) shows in `Host`. Addresses and
+/// `localhost` can't be rebound; other names have to be allowed. A request without `Host` comes from no browser.
+pub(crate) fn host_is_allowed(parts: &Parts, allowed: &[String]) -> bool {
+    let in_header = parts.headers.get(HOST).map(|host| host.to_str().unwrap_or("\0"));
+    let in_target = parts.uri.authority().map(http::uri::Authority::as_str);
+    [in_header, in_target].into_iter().flatten().all(|host| name_is_allowed(host, allowed))
+}
+
+fn name_is_allowed(host: &str, allowed: &[String]) -> bool {
+    let Ok(authority) = host.parse::<http::uri::Authority>() else { return false };
+    let name = authority.host().trim_end_matches('.').to_ascii_lowercase();
+    let address = name.trim_start_matches('[').trim_end_matches(']');
+    name == "localhost" || address.parse::<IpAddr>().is_ok() || allowed.contains(&name)
+}
+
+/// Whether the request carries the router's key. The header that does is taken out: the key is not the server's.
+pub(crate) fn take_key(headers: &mut HeaderMap, key: &Secret) -> bool {
+    let bearer = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().split_at_checked(7));
+    let bearer = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer ")).map(|(_, given)| given);
+    let in_bearer = bearer.is_some_and(|given| is_key(given.trim_ascii(), key));
+    let in_header = headers.get(API_KEY).is_some_and(|value| is_key(value.as_bytes(), key));
+    if in_bearer {
+        headers.remove(AUTHORIZATION);
+    }
+    if in_header {
+        headers.remove(API_KEY);
+    }
+    in_bearer || in_header
+}
+
+fn is_key(given: &[u8], key: &Secret) -> bool {
+    given.ct_eq(key.expose().as_bytes()).into()
+}
+
+/// The credentials of a request, for the primer that is sent before it.
+pub(crate) fn credentials(headers: &HeaderMap) -> Vec<(HeaderName, HeaderValue)> {
+    [AUTHORIZATION, API_KEY]
+        .into_iter()
+        .filter_map(|name| Some((name.clone(), headers.get(&name)?.clone())))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_other_than_localhost_have_to_be_allowed() {
+        let allowed = vec!["gpu.lan".to_owned()];
+        for host in [
+            "localhost",
+            "LOCALHOST:8081",
+            "127.0.0.1:8081",
+            "[::1]:8081",
+            "192.168.1.7",
+            "gpu.lan:8081",
+            "GPU.lan.",
+        ] {
+            assert!(name_is_allowed(host, &allowed), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "gpu.lan.evil.example",
+            "",
+            "\0",
+        ] {
+            assert!(!name_is_allowed(host, &allowed), "{host}");
+        }
+    }
+
+    #[test]
+    fn headers_named_by_connection_are_dropped_but_never_the_length_of_the_body() {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONNECTION, HeaderValue::from_static("close, X-Private, content-length"));
+        headers.insert("x-private", HeaderValue::from_static("1"));
+        headers.insert("content-length", HeaderValue::from_static("5"));
+        headers.insert(TE, HeaderValue::from_static("gzip, trailers"));
+        clean_request(&mut headers);
+        assert_eq!(headers.get(TE), Some(&HeaderValue::from_static("trailers")));
+        assert_eq!(headers.get("content-length"), Some(&HeaderValue::from_static("5")));
+        assert_eq!(headers.len(), 2);
+    }
+}

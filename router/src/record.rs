@@ -1,0 +1,216 @@
+//! What is written down of one request: its log line and its row in the event log. Never a body, query or key.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use chrono::Utc;
+use http::{Method, StatusCode};
+use tracing::info;
+
+use crate::dispatch::{Lease, Who};
+use crate::slots::Action;
+use crate::store::{Event, Store, Write};
+use crate::usage::Usage;
+
+/// The longest route that is written down, in bytes.
+const ROUTE_MAX: usize = 256;
+
+/// The facts of one request, written when it is dropped: whatever ends a request, it leaves exactly one line.
+#[derive(Debug)]
+pub(crate) struct Record {
+    store: Store,
+    started: Instant,
+    method: Method,
+    route: String,
+    who: Who,
+    session: Option<String>,
+    asked_slot: Option<String>,
+    slots_seen: Option<Arc<str>>,
+    slot: Option<u32>,
+    action: &'static str,
+    evicted: Option<String>,
+    waited: Option<Duration>,
+    status: Option<StatusCode>,
+    usage: Option<Usage>,
+    error: Option<String>,
+}
+
+impl Record {
+    pub(crate) fn new(store: &Store, method: &Method, path: &str) -> Self {
+        Self {
+            store: store.clone(),
+            started: Instant::now(),
+            method: method.clone(),
+            route: cut(path, ROUTE_MAX).to_owned(),
+            who: Who::default(),
+            session: None,
+            asked_slot: None,
+            slots_seen: None,
+            slot: None,
+            action: "pass",
+            evicted: None,
+            waited: None,
+            status: None,
+            usage: None,
+            error: None,
+        }
+    }
+
+    pub(crate) fn anonymous(&mut self) {
+        self.action = "anonymous";
+    }
+
+    pub(crate) fn asked_slot(&mut self, text: Option<&str>) {
+        self.asked_slot = text.map(str::to_owned);
+    }
+
+    /// The request belongs to a session and has not been granted yet.
+    pub(crate) fn session(&mut self, session: &str, who: &Who) {
+        self.session = Some(session.to_owned());
+        self.who = who.clone();
+        self.action = "wait";
+    }
+
+    pub(crate) fn granted(&mut self, lease: &Lease) {
+        self.slots_seen = Some(Arc::clone(&lease.slots_seen));
+        self.slot = lease.launch.slot().map(|slot| slot.0);
+        self.waited = lease.waited;
+        (self.action, self.evicted) = match &lease.action {
+            Action::Home => ("home", None),
+            Action::New => ("new", None),
+            Action::Evict(session) => ("evict", Some(session.to_string())),
+            Action::Free => ("free", None),
+            Action::Anonymous => ("anonymous", None),
+        };
+    }
+
+    /// `home`, `new`, `evict`, `free`, `anonymous`, `wait` or `pass`.
+    pub(crate) fn action(&self) -> &'static str {
+        self.action
+    }
+
+    pub(crate) fn waited_ms(&self) -> u64 {
+        self.waited.map_or(0, |waited| u64::try_from(waited.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) fn status(&mut self, status: StatusCode) {
+        self.status = Some(status);
+    }
+
+    pub(crate) fn refused(&mut self, status: StatusCode, reason: &str) {
+        self.status = Some(status);
+        self.error = Some(reason.to_owned());
+    }
+
+    pub(crate) fn failed(&mut self, reason: &str) {
+        self.error = Some(reason.to_owned());
+    }
+
+    pub(crate) fn usage(&mut self, usage: Option<Usage>, slot: Option<u32>) {
+        self.usage = usage;
+        self.slot = slot.or(self.slot);
+    }
+
+    fn log(&self, status: u16) {
+        let took_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let action = match &self.evicted {
+            Some(session) => format!("evict {session}"),
+            None => self.action.to_owned(),
+        };
+        // Whatever comes from a client is written in its escaped form: control characters can't forge a line.
+        let (agent_name, session) = (maybe_escaped(&self.who.agent_name), maybe_escaped(&self.session));
+        let (client_type, asked_slot) =
+            (maybe_escaped(&self.who.client_type), maybe_escaped(&self.asked_slot));
+        info!(
+            method = self.method.as_str(),
+            route = &*escaped(&self.route),
+            agent_name = agent_name.as_deref(),
+            agent_session_id = session.as_deref(),
+            client_type = client_type.as_deref(),
+            id_slot = asked_slot.as_deref(),
+            slots = self.slots_seen.as_deref(),
+            slot = self.slot,
+            action = &*escaped(&action),
+            waited_ms = self.waited_ms(),
+            status,
+            prompt_computed = self.usage.map(|usage| usage.computed),
+            prompt_cached = self.usage.map(|usage| usage.cached),
+            took_ms,
+            error = self.error.as_deref(),
+            "request"
+        );
+    }
+
+    fn event(&mut self, status: u16) -> Event {
+        Event {
+            at: Utc::now(),
+            method: self.method.to_string(),
+            route: std::mem::take(&mut self.route),
+            agent_name: self.who.agent_name.take(),
+            session: self.session.take(),
+            client_type: self.who.client_type.take(),
+            asked_slot: self.asked_slot.take(),
+            slots_seen: self.slots_seen.take().map(|seen| seen.to_string()),
+            slot: self.slot,
+            action: self.action.to_owned(),
+            evicted: self.evicted.take(),
+            waited_ms: self.waited_ms(),
+            status,
+            computed: self.usage.map(|usage| usage.computed),
+            cached: self.usage.map(|usage| usage.cached),
+            error: self.error.take(),
+        }
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        // As nginx writes it: the client left before it got an answer.
+        let status = self.status.map_or(499, |status| status.as_u16());
+        if self.status.is_none() && self.error.is_none() {
+            self.error = Some("the client left".to_owned());
+        }
+        self.log(status);
+        let event = self.event(status);
+        self.store.record(Write::Event(Box::new(event)));
+    }
+}
+
+fn maybe_escaped(text: &Option<String>) -> Option<Cow<'_, str>> {
+    text.as_deref().map(escaped)
+}
+
+/// Control characters, quotes, backslashes and the like in their `\x` form, so that a line stays a line.
+fn escaped(text: &str) -> Cow<'_, str> {
+    if text.chars().any(|character| character.is_control() || is_line_breaking(character)) {
+        text.escape_default().to_string().into()
+    } else {
+        text.into()
+    }
+}
+
+/// Unicode's line separators and the marks that reorder text on a terminal.
+fn is_line_breaking(character: char) -> bool {
+    matches!(character, '\u{2028}' | '\u{2029}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
+}
+
+fn cut(text: &str, bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::escaped;
+
+    #[test]
+    fn control_characters_and_line_separators_are_escaped() {
+        assert_eq!(escaped("a\nb\u{1b}[31m"), "a\\nb\\u{1b}[31m");
+        assert_eq!(escaped("a\u{2028}b"), "a\\u{2028}b");
+    }
+
+    #[test]
+    fn ordinary_text_of_any_language_stays_readable() {
+        assert_eq!(escaped("Sitzung \u{fc} 7"), "Sitzung \u{fc} 7");
+    }
+}

@@ -1,0 +1,105 @@
+//! Errors of the router's own, as HTTP answers in the dialect of the route.
+
+use axum::body::Body;
+use axum::response::Response;
+use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, StatusCode};
+use serde_json::json;
+use thiserror::Error;
+
+use crate::body::BodyError;
+use crate::slots::Refusal as SlotRefusal;
+use crate::upstream::UpstreamError;
+
+/// Why the router answers by itself. Each message says what to do and quotes nothing of the request's body.
+#[derive(Debug, Error)]
+pub(crate) enum Refusal {
+    #[error("{0}")]
+    Body(#[from] BodyError),
+    #[error("the request body has more than {limit} bytes: send less, or raise max_body")]
+    TooLarge { limit: u64 },
+    #[error("the request body could not be read to its end: send it again")]
+    Incomplete,
+    #[error(
+        "the Host header names neither an IP address, localhost nor a name in allowed_hosts: use the router's IP \
+         address, or start it with --allowed-host NAME"
+    )]
+    Host,
+    #[error("a key is needed: send it as `Authorization: Bearer KEY` or `x-api-key: KEY`")]
+    Key,
+    #[error("CONNECT is for forward proxies: send the request itself")]
+    Connect,
+    #[error("{0}")]
+    Upstream(#[from] UpstreamError),
+    #[error("llama-server at {address} can't be reached: start it, or set --upstream to where it listens")]
+    Unreachable { address: String },
+    #[error("the router is stopping: send the request again in a moment")]
+    Stopping,
+}
+
+impl Refusal {
+    pub(crate) fn of(why: SlotRefusal, address: String) -> Self {
+        match why {
+            SlotRefusal::Unreachable => Self::Unreachable { address },
+            SlotRefusal::Stopping => Self::Stopping,
+        }
+    }
+
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Self::Body(_) | Self::Incomplete => StatusCode::BAD_REQUEST,
+            Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Host => StatusCode::FORBIDDEN,
+            Self::Key => StatusCode::UNAUTHORIZED,
+            Self::Connect => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Upstream(UpstreamError::Path(_)) => StatusCode::BAD_REQUEST,
+            Self::Upstream(_) | Self::Unreachable { .. } => StatusCode::BAD_GATEWAY,
+            Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    /// OpenAI's and llama-server's word for the kind of error.
+    fn openai_type(&self) -> &'static str {
+        match self.status() {
+            StatusCode::UNAUTHORIZED => "authentication_error",
+            StatusCode::FORBIDDEN => "permission_error",
+            StatusCode::SERVICE_UNAVAILABLE => "unavailable_error",
+            StatusCode::BAD_GATEWAY => "server_error",
+            _ => "invalid_request_error",
+        }
+    }
+
+    /// Anthropic's.
+    fn anthropic_type(&self) -> &'static str {
+        match self.status() {
+            StatusCode::UNAUTHORIZED => "authentication_error",
+            StatusCode::FORBIDDEN => "permission_error",
+            StatusCode::PAYLOAD_TOO_LARGE => "request_too_large",
+            StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
+            StatusCode::BAD_GATEWAY => "api_error",
+            _ => "invalid_request_error",
+        }
+    }
+
+    /// The answer, in the shape that clients of `path` understand.
+    pub(crate) fn response(&self, path: &str) -> Response {
+        let message = self.to_string();
+        let body = if path.starts_with("/v1/messages") {
+            json!({"type": "error", "error": {"type": self.anthropic_type(), "message": message}})
+        } else {
+            json!({"error": {"code": self.status().as_u16(), "message": message, "type": self.openai_type()}})
+        };
+        let mut response = Response::new(Body::from(body.to_string()));
+        *response.status_mut() = self.status();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if matches!(self, Self::Stopping) {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("2"));
+        }
+        if matches!(self, Self::TooLarge { .. } | Self::Incomplete) {
+            // The rest of the body is not read, so the connection can't be used again.
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}

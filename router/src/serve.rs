@@ -1,0 +1,138 @@
+//! Runs the router: the accept loop, the shutdown and its drain.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use thiserror::Error;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use crate::config::Config;
+use crate::dispatch::Dispatch;
+use crate::proxy::{self, App};
+use crate::store::{Opened, Store, StoreError};
+use crate::upstream::Upstream;
+
+/// For those who are told no at the end of the drain: long enough to read the answer.
+const LAST_WORD: Duration = Duration::from_secs(1);
+const STORE_CLOSE: Duration = Duration::from_secs(10);
+/// A client that has begun a request has this long to send its headers.
+const HEADER_READ: Duration = Duration::from_secs(60);
+
+/// Why the router can't start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// The database can't be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The upstream address or key can't be written into a request.
+    #[error("the upstream address or key can't be used in a request: {0}")]
+    Upstream(#[from] http::Error),
+}
+
+/// Serves until `shutdown` ends, then drains: no new connections, running answers go on for at most
+/// [`Config::drain`], the store is written out.
+///
+/// # Errors
+/// Only before the first connection is accepted.
+pub async fn run(
+    config: Config,
+    listener: TcpListener,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), StartError> {
+    let Opened { store, sessions } = Store::open(&config.database(), config.event_days)?;
+    let upstream = Upstream::new(&config)?;
+    let dispatch = Dispatch::new(config.pin, upstream.clone(), store.clone(), sessions);
+    let watch = tokio::spawn(Arc::clone(&dispatch).watch());
+    let drain = config.drain;
+    let app = App {
+        config,
+        dispatch: Arc::clone(&dispatch),
+        upstream,
+        store: store.clone(),
+        started: Instant::now(),
+    };
+    if let Ok(address) = listener.local_addr() {
+        info!(address = %address, upstream = app.upstream.address(), "listening");
+    }
+    let connections = accept_until(&listener, app, shutdown).await;
+    drop(listener);
+    connections.drain(drain, &dispatch).await;
+    watch.abort();
+    close(store).await;
+    Ok(())
+}
+
+/// Open connections.
+struct Connections {
+    tasks: JoinSet<()>,
+    graceful: GracefulShutdown,
+}
+
+async fn accept_until(listener: &TcpListener, app: App, shutdown: impl Future<Output = ()>) -> Connections {
+    let routes = proxy::routes(Arc::new(app));
+    let mut connections = Connections { tasks: JoinSet::new(), graceful: GracefulShutdown::new() };
+    let mut shutdown = std::pin::pin!(shutdown);
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((socket, _)) => connections.serve(socket, routes.clone()),
+                Err(error) => {
+                    // Out of file descriptors, most likely: what is open must go on, and some will close.
+                    warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            },
+            Some(_) = connections.tasks.join_next() => {}
+            () = &mut shutdown => return connections,
+        }
+    }
+}
+
+impl Connections {
+    fn serve(&mut self, socket: TcpStream, routes: axum::Router) {
+        // Without it the kernel would hold back small SSE events.
+        if let Err(error) = socket.set_nodelay(true) {
+            warn!(%error, "TCP_NODELAY could not be set");
+        }
+        let mut http = auto::Builder::new(TokioExecutor::new()).http1_only();
+        http.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_READ);
+        let service = TowerToHyperService::new(routes);
+        let connection = http.serve_connection_with_upgrades(TokioIo::new(socket), service).into_owned();
+        let connection = self.graceful.watch(connection);
+        // An error here is a client's: it has left, or sent something that is no HTTP and got its 400.
+        self.tasks.spawn(async move { drop(connection.await) });
+    }
+
+    async fn drain(mut self, limit: Duration, dispatch: &Arc<Dispatch>) {
+        info!(
+            connections = self.tasks.len(),
+            limit_s = limit.as_secs(),
+            "stopping: no new connections, running answers go on"
+        );
+        let mut closed = std::pin::pin!(self.graceful.shutdown());
+        if tokio::time::timeout(limit, &mut closed).await.is_err() {
+            dispatch.stop();
+            if tokio::time::timeout(LAST_WORD, &mut closed).await.is_err() {
+                warn!(
+                    connections = self.tasks.len(),
+                    "the drain time is over: the answers still running are cut"
+                );
+            }
+        }
+        self.tasks.shutdown().await;
+    }
+}
+
+async fn close(store: Store) {
+    let closed = tokio::task::spawn_blocking(move || store.close(STORE_CLOSE)).await;
+    if !closed.unwrap_or(false) {
+        warn!("the database could not be written out in time");
+    }
+    info!("stopped");
+}

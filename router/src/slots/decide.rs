@@ -1,0 +1,247 @@
+//! May this waiter go now, and into which slot.
+//!
+//! Two things decide where llama-server puts a request: the slot named in it, or its own choice among the idle
+//! slots *at the moment the request gets there*. The router can't see that moment. So while a request without a
+//! named slot is on its way, no slot may be named (it might just be taken), and while a named one is on its way none
+//! may be sent without a name (it might take the named slot first). Both races end in a request naming a busy slot,
+//! which makes llama-server mix another session's text into a running answer. "On its way" ends when `/slots` shows
+//! it at work, when its answer begins, or when it has ended: it has *landed*.
+
+use std::time::Instant;
+
+use session_slot_identity::SessionId;
+
+use super::types::{Action, Grant, Launch, LeaseId, Output, ProbeId, SlotId, Want};
+use super::{Backoff, Held, Phase, PinPolicy, Sight, SlotTable, Waiter};
+
+/// What is to be done with a waiter now.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Go(Launch, Placing),
+    Wait(Why),
+}
+
+/// What becomes of the session's home.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Placing {
+    /// It has its slot, or there is no session.
+    Stay,
+    /// The slot becomes its home.
+    Settle,
+}
+
+/// What a waiter waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// A lease has to end.
+    Busy,
+    /// Something sent earlier has to land.
+    Landing,
+    /// Work that did not come through the router has to end.
+    Foreign,
+}
+
+impl SlotTable {
+    /// Grants whoever may go, in order of arrival, given the answer to `probe`.
+    pub(super) fn grant_waiting(&mut self, probe: ProbeId, now: Instant) {
+        let mut kept = std::mem::take(&mut self.waiters);
+        let (mut landing, mut foreign) = (false, false);
+        kept.retain_mut(|waiter| {
+            // Behind one that waits for a landing nobody may pass: a later start would put the landing off.
+            if waiter.probe > probe || landing {
+                return true;
+            }
+            match self.decide(waiter, probe) {
+                Verdict::Go(launch, placing) => self.grant(waiter, launch, placing),
+                Verdict::Wait(why) => {
+                    landing |= why == Why::Landing;
+                    foreign |= why == Why::Foreign;
+                    waiter.waited = true;
+                    return true;
+                }
+            }
+            false
+        });
+        self.waiters = kept;
+        pace(&mut self.landing_poll, landing, now);
+        pace(&mut self.foreign_poll, foreign, now);
+    }
+
+    fn decide(&self, waiter: &Waiter, probe: ProbeId) -> Verdict {
+        if let Want::Session(session) = &waiter.want
+            && self.running.contains_key(session)
+        {
+            return Verdict::Wait(Why::Busy);
+        }
+        if !self.counted || self.sight == Sight::Loading {
+            return Verdict::Go(Launch::Free, Placing::Stay);
+        }
+        let strangers = self.slots.iter().filter(|slot| slot.stranger).count();
+        let somewhere = self.leases.values().filter(|held| held.location.is_none() && held.landed).count();
+        let foreign = strangers.saturating_sub(somewhere);
+        if self.leases.len() >= self.slots.len() {
+            return Verdict::Wait(Why::Busy);
+        }
+        if self.leases.len() + foreign >= self.slots.len() {
+            return Verdict::Wait(Why::Foreign);
+        }
+        match &waiter.want {
+            Want::Session(session) if self.policy != PinPolicy::Never => self.place(session, probe),
+            Want::Session(_) | Want::Anonymous => self.free_launch(),
+            Want::Named(number) => match self.obstacle(self.wrap(*number), probe) {
+                Some(why) => Verdict::Wait(why),
+                None => self.pin(self.wrap(*number), Placing::Stay, false, false),
+            },
+        }
+    }
+
+    /// A session goes to its own slot, waiting for it if need be; else to a slot nobody owns; else to the least
+    /// recently used free one.
+    fn place(&self, session: &SessionId, probe: ProbeId) -> Verdict {
+        let known = self.sessions.peek(session);
+        if let Some(home) = known.copied().flatten() {
+            return match self.obstacle(home, probe) {
+                Some(why) => Verdict::Wait(why),
+                None => self.pin_session(home, Placing::Stay, true),
+            };
+        }
+        let slots = (0..self.slots.len()).map(SlotId::from_index);
+        let free = slots.clone().filter(|slot| self.obstacle(*slot, probe).is_none());
+        let best = free.min_by_key(|slot| {
+            let slot = &self.slots[slot.index()];
+            (slot.owner.is_some(), slot.owner.is_none() && !slot.is_empty(), slot.last_used)
+        });
+        match best {
+            Some(slot) => self.pin_session(slot, Placing::Settle, known.is_some()),
+            None if slots.clone().any(|slot| self.obstacle(slot, probe) == Some(Why::Foreign)) => {
+                Verdict::Wait(Why::Foreign)
+            }
+            None => Verdict::Wait(Why::Busy),
+        }
+    }
+
+    /// Pinning must never cost reuse. On a server that empties idle slots at every start, a session's earlier
+    /// state lies in the RAM cache. llama-server looks there only when the named slot is neither empty nor holds
+    /// much of the request's beginning (another session's state with the same system prompt does), so a slot that
+    /// is not provably the session's own is filled with something else first.
+    fn pin_session(&self, slot: SlotId, placing: Placing, known: bool) -> Verdict {
+        let state = &self.slots[slot.index()];
+        if self.policy == PinPolicy::Always || self.clears_idle != Some(true) {
+            return self.pin(slot, placing, false, false);
+        }
+        // A session that was never here has nothing in the RAM cache: priming an empty slot for it would make the
+        // server hand it, and so take away, the state of another session with the same system prompt.
+        let prime = if known { placing == Placing::Settle || !state.is_warm() } else { !state.is_empty() };
+        self.pin(slot, placing, prime, known || prime)
+    }
+
+    fn pin(&self, slot: SlotId, placing: Placing, prime: bool, alone: bool) -> Verdict {
+        let on_the_way = |held: &Held| !held.landed;
+        let hidden = |held: &Held| held.launch == Launch::Free && held.location.is_none();
+        let blocked = self.leases.values().any(|held| {
+            let unseen = hidden(held) && (on_the_way(held) || self.sight != Sight::Clear);
+            unseen || on_the_way(held) && (alone || held.is_alone())
+        });
+        if blocked {
+            return Verdict::Wait(Why::Landing);
+        }
+        Verdict::Go(Launch::Pin { slot, prime, alone }, placing)
+    }
+
+    fn free_launch(&self) -> Verdict {
+        let pinned_on_the_way = |held: &Held| !held.landed && held.launch != Launch::Free;
+        if self.leases.values().any(pinned_on_the_way) {
+            return Verdict::Wait(Why::Landing);
+        }
+        Verdict::Go(Launch::Free, Placing::Stay)
+    }
+
+    /// What keeps `slot` from being named.
+    fn obstacle(&self, slot: SlotId, probe: ProbeId) -> Option<Why> {
+        let slot = &self.slots[slot.index()];
+        if slot.stranger {
+            return Some(Why::Foreign);
+        }
+        // A silent server tells nothing about a lease that has just ended; the leases alone decide then.
+        let stale = slot.fresh_from > probe && self.sight == Sight::Clear;
+        (slot.lease.is_some() || stale).then_some(Why::Busy)
+    }
+
+    /// `id_slot` as llama-server reads it: modulo the number of slots, in its unsigned 64-bit arithmetic.
+    pub(super) fn wrap(&self, number: i64) -> SlotId {
+        let count = self.slots.len().max(1) as u64;
+        SlotId::from_index((number.cast_unsigned() % count) as usize)
+    }
+
+    fn grant(&mut self, waiter: &Waiter, launch: Launch, placing: Placing) {
+        let slots_seen = self.slots_seen();
+        self.next_lease += 1;
+        let number = self.next_lease;
+        let session = match &waiter.want {
+            Want::Session(session) => Some(session.clone()),
+            Want::Anonymous | Want::Named(_) => None,
+        };
+        let action = self.settle(session.as_ref(), launch, placing);
+        self.hold(number, session, launch);
+        self.outputs.push(Output::Granted(Grant {
+            ticket: waiter.ticket,
+            lease: LeaseId { generation: self.generation, number },
+            launch,
+            action,
+            waited: waiter.waited,
+            slots_seen,
+        }));
+    }
+
+    fn settle(&mut self, session: Option<&SessionId>, launch: Launch, placing: Placing) -> Action {
+        let Some(session) = session else { return Action::Anonymous };
+        let home = self.sessions.peek(session).copied().flatten();
+        self.remember(session, home);
+        match (launch.slot(), placing) {
+            (None, _) => Action::Free,
+            (Some(_), Placing::Stay) => Action::Home,
+            (Some(slot), Placing::Settle) => self.move_home(session, slot).map_or(Action::New, Action::Evict),
+        }
+    }
+
+    fn hold(&mut self, number: u64, session: Option<SessionId>, launch: Launch) {
+        if let Some(slot) = launch.slot() {
+            self.slots[slot.index()].lease = Some(number);
+            self.touch(slot);
+        }
+        if let Some(session) = &session {
+            self.running.insert(session.clone(), number);
+        }
+        self.landing_poll.reset();
+        let primes = matches!(launch, Launch::Pin { prime: true, .. });
+        let after_task = self.slots.iter().filter_map(|slot| slot.seen.id_task).max();
+        let landing_from = (!primes).then(|| self.asked.next());
+        self.leases.insert(
+            number,
+            Held {
+                session,
+                launch,
+                location: launch.slot(),
+                after_task,
+                landed: false,
+                landing_from,
+                phase: Phase::Running,
+            },
+        );
+    }
+}
+
+impl Held {
+    fn is_alone(&self) -> bool {
+        matches!(self.launch, Launch::Pin { alone: true, .. })
+    }
+}
+
+/// Keeps a poll going while somebody needs it.
+fn pace(poll: &mut Backoff, needed: bool, now: Instant) {
+    if needed {
+        poll.missed(now);
+    } else {
+        poll.reset();
+    }
+}

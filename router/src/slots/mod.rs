@@ -1,0 +1,441 @@
+//! One server's slot table: who owns which slot, who runs in it, who waits for it. Pure: no clock, no I/O.
+//!
+//! The table is a state machine. It takes inputs ([`SlotTable::enqueue`], [`SlotTable::release`],
+//! [`SlotTable::observe`], ...) and queues [`Output`]s that `dispatch` turns into effects. A request is granted in
+//! one place only, [`SlotTable::observe`]: whatever happened before, nothing is sent until an answer of `/slots`
+//! that was asked for *afterwards* (or its silence) has been taken into account.
+//!
+//! * `types`: the words other modules use;
+//! * `slot`: what is known of one slot;
+//! * `decide`: may this waiter go now, and into which slot;
+//! * `observe`: what an answer of `/slots` changes;
+//! * `probing`: when `/slots` has to be asked next.
+
+mod decide;
+mod observe;
+mod probing;
+mod slot;
+#[cfg(test)]
+mod tests;
+mod types;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Instant;
+
+use lru::LruCache;
+use session_slot_identity::SessionId;
+
+pub use crate::config::PinPolicy;
+use probing::Backoff;
+use slot::Slot;
+pub use types::*;
+
+/// How many sessions are remembered; the least recently used one beyond that is forgotten.
+pub const MAX_SESSIONS: NonZeroUsize = NonZeroUsize::new(65_536).expect("a positive constant");
+
+/// The slot table of one llama-server.
+#[derive(Debug)]
+pub struct SlotTable {
+    policy: PinPolicy,
+    generation: Generation,
+    /// One a slot. Before the server has said how many it has: as many as the restored hints speak of.
+    slots: Vec<Slot>,
+    /// The server has said how many slots it has.
+    counted: bool,
+    /// Every session known, most recently used first, with its home slot if it has one.
+    sessions: LruCache<SessionId, Option<SlotId>>,
+    /// Leases of this generation, in the order they were granted.
+    leases: BTreeMap<u64, Held>,
+    /// The lease a session runs under: a session's turns go one after another.
+    running: HashMap<SessionId, u64>,
+    /// In order of arrival.
+    waiters: VecDeque<Waiter>,
+    /// One for each ended lease whose slot never became known: answers to earlier probes may still show its task.
+    departed: Vec<ProbeId>,
+    /// Sessions whose last turn went to a slot of the server's choice that is not known yet.
+    unplaced: Vec<Unplaced>,
+    /// Whether the server empties idle slots whenever a task starts. `None` until seen.
+    clears_idle: Option<bool>,
+    /// Probes asked so far; the number of the latest one.
+    asked: ProbeId,
+    /// What the latest answer was worth.
+    sight: Sight,
+    landing_poll: Backoff,
+    foreign_poll: Backoff,
+    next_lease: u64,
+    next_ticket: u64,
+    /// Counts uses; a slot remembers the count of its latest use. Gives LRU order without a clock.
+    uses: u64,
+    outputs: Vec<Output>,
+}
+
+/// A request that was granted and has not ended.
+#[derive(Debug)]
+struct Held {
+    session: Option<SessionId>,
+    launch: Launch,
+    /// Where it runs: known at once for a pin; for a free launch once seen beyond doubt.
+    location: Option<SlotId>,
+    /// The newest task seen when it was granted: its own will be newer.
+    after_task: Option<i64>,
+    /// The server has begun with it (seen in `/slots`, or an answer has begun).
+    landed: bool,
+    /// Only answers to this probe and later ones can show it landed; `None` while its slot is being primed.
+    landing_from: Option<ProbeId>,
+    phase: Phase,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Running,
+    /// The client or the server's connection is gone; llama-server may still be at work.
+    Leaving {
+        since: Instant,
+        poll: Backoff,
+        /// Only answers to this probe and later ones tell anything about it.
+        probe: ProbeId,
+        /// Due looks that found its slot idle.
+        idle_seen: u8,
+    },
+}
+
+/// A request that has not been granted yet.
+#[derive(Debug)]
+struct Waiter {
+    ticket: Ticket,
+    want: Want,
+    since: Instant,
+    /// The first probe whose answer may decide about it: one asked after it arrived.
+    probe: ProbeId,
+    /// It could not be granted at once.
+    waited: bool,
+}
+
+#[derive(Debug)]
+struct Unplaced {
+    session: SessionId,
+    /// Tokens its slot must hold now: prompt + generated - 1 (the last token sampled is never evaluated).
+    tokens: u64,
+    probe: ProbeId,
+}
+
+/// What the router can see of the server's slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sight {
+    /// Nothing has been heard yet.
+    Unknown,
+    /// `/slots` was answered.
+    Clear,
+    /// The latest probe has not been answered in time.
+    Silent,
+    /// The server has no `/slots`.
+    Blind,
+    /// The server is loading its model.
+    Loading,
+}
+
+impl SlotTable {
+    /// An empty table. The number of slots is learned from the server.
+    #[must_use]
+    pub fn new(policy: PinPolicy) -> Self {
+        Self::with_session_capacity(policy, MAX_SESSIONS)
+    }
+
+    /// As [`SlotTable::new`], remembering at most `capacity` sessions.
+    #[must_use]
+    pub fn with_session_capacity(policy: PinPolicy, capacity: NonZeroUsize) -> Self {
+        Self {
+            policy,
+            generation: Generation(1),
+            slots: Vec::new(),
+            counted: false,
+            sessions: LruCache::new(capacity),
+            leases: BTreeMap::new(),
+            running: HashMap::new(),
+            waiters: VecDeque::new(),
+            departed: Vec::new(),
+            unplaced: Vec::new(),
+            clears_idle: None,
+            asked: ProbeId(0),
+            sight: Sight::Unknown,
+            landing_poll: Backoff::landing(),
+            foreign_poll: Backoff::patient(),
+            next_lease: 0,
+            next_ticket: 0,
+            uses: 0,
+            outputs: Vec::new(),
+        }
+    }
+
+    /// Takes over what an earlier run stored, least recently used first. Hints only: nothing is warm before
+    /// `/slots` proves it.
+    pub fn restore(&mut self, sessions: impl IntoIterator<Item = (SessionId, Option<Home>)>) {
+        for (session, home) in sessions {
+            let slot = home.map(|home| home.slot);
+            self.remember(&session, slot);
+            if let Some(home) = home {
+                self.grow_to(home.slot);
+                self.give(home.slot, &session);
+                self.touch(home.slot);
+                self.slots[home.slot.index()].left = home.left;
+            }
+        }
+        self.outputs.clear();
+        self.check_invariants();
+    }
+
+    /// A request arrives. It is granted, refused or kept waiting by a later [`SlotTable::observe`].
+    pub fn enqueue(&mut self, want: Want, now: Instant) -> Ticket {
+        self.next_ticket += 1;
+        let ticket = Ticket(self.next_ticket);
+        let mut waiter = Waiter { ticket, want, since: now, probe: self.asked.next(), waited: false };
+        waiter.waited = !self.could_go(&waiter);
+        self.waiters.push_back(waiter);
+        self.check_invariants();
+        ticket
+    }
+
+    /// A waiter's client has left: it is gone at once and moves nothing.
+    pub fn leave(&mut self, ticket: Ticket) {
+        self.waiters.retain(|waiter| waiter.ticket != ticket);
+        self.check_invariants();
+    }
+
+    /// Refuses everyone who waits, for instance at the end of draining.
+    pub fn refuse_all(&mut self, why: Refusal) {
+        for waiter in self.waiters.drain(..) {
+            self.outputs.push(Output::Refused { ticket: waiter.ticket, why });
+        }
+        self.check_invariants();
+    }
+
+    /// The slot of a lease with `prime` has been filled; the request itself is sent now.
+    pub fn primed(&mut self, lease: LeaseId) {
+        let probe = self.asked.next();
+        if let Some(held) = self.held_mut(lease) {
+            held.landing_from = Some(probe);
+        }
+    }
+
+    /// The server has begun to answer a lease's request, so it has a slot there.
+    pub fn landed(&mut self, lease: LeaseId) {
+        let Some(held) = self.held_mut(lease) else { return };
+        if !std::mem::replace(&mut held.landed, true) {
+            self.reconsider();
+        }
+    }
+
+    /// A lease ends. Later calls for the same lease, and leases of an earlier generation, are ignored.
+    pub fn release(&mut self, lease: LeaseId, end: End, now: Instant) {
+        if lease.generation != self.generation {
+            return;
+        }
+        match end {
+            End::Unsent => drop(self.remove_lease(lease.number)),
+            End::Complete { tokens, slot } => self.complete(lease.number, tokens, slot),
+            End::Broken => self.start_leaving(lease.number, now),
+        }
+        self.reconsider();
+        self.check_invariants();
+    }
+
+    /// What has to be done since the last call, in order.
+    pub fn take_outputs(&mut self) -> Vec<Output> {
+        std::mem::take(&mut self.outputs)
+    }
+
+    /// Everything a person or a monitor may want to see, at this moment.
+    #[must_use]
+    pub fn snapshot(&self, now: Instant) -> TableSnapshot {
+        TableSnapshot {
+            generation: self.generation,
+            clears_idle: self.clears_idle,
+            slots: (0..self.slots.len()).map(|index| self.slot_snapshot(index)).collect(),
+            leases: self.leases.len(),
+            waiting: self.waiters.len(),
+            oldest_wait: self.waiters.front().map(|waiter| now.saturating_duration_since(waiter.since)),
+            sessions: self.sessions.len(),
+        }
+    }
+
+    fn slot_snapshot(&self, index: usize) -> SlotSnapshot {
+        let slot = &self.slots[index];
+        SlotSnapshot {
+            slot: SlotId::from_index(index),
+            session: slot.owner.as_ref().map(ToString::to_string),
+            leased: slot.lease.is_some(),
+            processing: slot.seen.processing,
+            foreign: slot.stranger,
+            warm: slot.is_warm(),
+            tokens: slot.seen.tokens,
+        }
+    }
+
+    /// Something has changed that may let waiters go: they need an answer asked for after it.
+    fn reconsider(&mut self) {
+        let probe = self.asked.next();
+        for waiter in &mut self.waiters {
+            waiter.probe = probe;
+        }
+    }
+
+    fn held_mut(&mut self, lease: LeaseId) -> Option<&mut Held> {
+        if lease.generation != self.generation {
+            return None;
+        }
+        self.leases.get_mut(&lease.number)
+    }
+
+    /// Forgets a lease and frees its slot and its session.
+    fn remove_lease(&mut self, number: u64) -> Option<Held> {
+        let held = self.leases.remove(&number)?;
+        let probe = self.asked.next();
+        if held.location.is_none() {
+            self.departed.push(probe);
+        }
+        if let Some(slot) = held.location {
+            let freed = &mut self.slots[slot.index()];
+            freed.lease = None;
+            freed.fresh_from = probe;
+            self.touch(slot);
+        }
+        if let Some(session) = &held.session {
+            self.running.remove(session);
+        }
+        Some(held)
+    }
+
+    fn complete(&mut self, number: u64, tokens: Option<u64>, told: Option<SlotId>) {
+        let Some(held) = self.remove_lease(number) else { return };
+        let Some(session) = held.session else { return };
+        let told = told.filter(|slot| slot.index() < self.slots.len());
+        match told.or(held.location) {
+            Some(slot) => self.expect_left(slot, &session),
+            None => self.unplaced.extend(tokens.map(|tokens| Unplaced {
+                session,
+                tokens,
+                probe: self.asked.next(),
+            })),
+        }
+    }
+
+    /// The next probe shows what `session` left in `slot`: what later proves the slot warm.
+    fn expect_left(&mut self, slot: SlotId, session: &SessionId) {
+        self.move_home(session, slot);
+        let probe = self.asked.next();
+        self.slots[slot.index()].expecting = Some(probe);
+    }
+
+    fn start_leaving(&mut self, number: u64, now: Instant) {
+        if let Some(held) = self.leases.get_mut(&number) {
+            let mut poll = Backoff::patient();
+            poll.start(now);
+            held.phase = Phase::Leaving { since: now, poll, probe: self.asked.next(), idle_seen: 0 };
+        }
+    }
+
+    /// Makes `slot` the home of `session`, evicting who had it.
+    fn move_home(&mut self, session: &SessionId, slot: SlotId) -> Option<SessionId> {
+        let old = self.sessions.get(session).copied().flatten();
+        if old == Some(slot) {
+            return None;
+        }
+        if let Some(old) = old {
+            self.slots[old.index()].disown();
+        }
+        self.remember(session, Some(slot));
+        self.give(slot, session)
+    }
+
+    /// Hands `slot` to `session`; the earlier owner, if any, loses its home.
+    fn give(&mut self, slot: SlotId, session: &SessionId) -> Option<SessionId> {
+        let slot = &mut self.slots[slot.index()];
+        let before = slot.owner.replace(session.clone());
+        slot.left = None;
+        slot.expecting = None;
+        let evicted = before.filter(|owner| owner != session)?;
+        if let Some(home) = self.sessions.peek_mut(&evicted) {
+            *home = None;
+        }
+        self.outputs.push(Output::Evicted { session: evicted.clone() });
+        Some(evicted)
+    }
+
+    /// Puts `session` at the front of the LRU order. The session that falls off its end loses its slot.
+    fn remember(&mut self, session: &SessionId, home: Option<SlotId>) {
+        if let Some((forgotten, Some(slot))) = self.sessions.push(session.clone(), home)
+            && forgotten != *session
+        {
+            self.slots[slot.index()].disown();
+        }
+    }
+
+    fn touch(&mut self, slot: SlotId) {
+        self.uses += 1;
+        self.slots[slot.index()].last_used = self.uses;
+    }
+
+    fn grow_to(&mut self, slot: SlotId) {
+        if self.slots.len() <= slot.index() {
+            self.slots.resize_with(slot.index() + 1, Slot::default);
+        }
+    }
+
+    fn slots_seen(&self) -> Arc<str> {
+        let words = self.slots.iter().enumerate().map(|(index, slot)| {
+            let busy = slot.lease.is_some() || slot.seen.processing || slot.stranger;
+            format!("{index}:{}", if busy { "busy" } else { "idle" })
+        });
+        words.collect::<Vec<_>>().join(" ").into()
+    }
+
+    #[cfg(test)]
+    fn is_leaving(&self, lease: LeaseId) -> bool {
+        let held = self.leases.get(&lease.number).filter(|_| lease.generation == self.generation);
+        held.is_some_and(|held| matches!(held.phase, Phase::Leaving { .. }))
+    }
+
+    /// Panics when the table contradicts itself. Called after every change in debug builds.
+    fn check_invariants(&self) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        for (index, slot) in self.slots.iter().enumerate() {
+            let id = SlotId::from_index(index);
+            if let Some(number) = slot.lease {
+                let held = self.leases.get(&number).expect("a slot's lease exists");
+                assert_eq!(held.location, Some(id), "a slot's lease runs in that slot");
+            }
+            if let Some(owner) = &slot.owner {
+                assert_eq!(
+                    self.sessions.peek(owner),
+                    Some(&Some(id)),
+                    "the owner of slot {index} has its home there"
+                );
+            }
+        }
+        for (session, home) in &self.sessions {
+            if let Some(slot) = home {
+                let owner = self.slots[slot.index()].owner.as_ref();
+                assert_eq!(owner, Some(session), "a session's home slot is its own");
+            }
+        }
+        self.check_leases();
+    }
+
+    fn check_leases(&self) {
+        for (number, held) in &self.leases {
+            if let Some(slot) = held.location {
+                assert_eq!(self.slots[slot.index()].lease, Some(*number), "a lease holds its slot alone");
+            }
+            if let Some(session) = &held.session {
+                assert_eq!(self.running.get(session), Some(number), "a session runs one turn at a time");
+            }
+        }
+        assert!(self.running.values().all(|number| self.leases.contains_key(number)));
+        let tickets: Vec<_> = self.waiters.iter().map(|waiter| waiter.ticket).collect();
+        assert!(tickets.is_sorted(), "waiters stand in order of arrival");
+    }
+}

@@ -1,0 +1,257 @@
+//! What an answer of `/slots` changes.
+
+use std::time::{Duration, Instant};
+
+use super::types::{Home, Mark, Output, ProbeId, Reading, Refusal, SeenSlot, SlotId};
+use super::{Held, Phase, Sight, Slot, SlotTable, Unplaced};
+
+/// Without `/slots`, how long llama-server is given to notice that a client has left. It looks after one second
+/// without traffic when the request is not a stream.
+const BLIND_GRACE: Duration = Duration::from_secs(2);
+
+/// Looks a request that may still be on its way has to be missing in, after its client has left.
+const IDLE_LOOKS: u8 = 2;
+
+impl SlotTable {
+    /// The answer to `probe`, or its silence. Grants whoever may go.
+    pub fn observe(&mut self, probe: ProbeId, reading: Reading, now: Instant) {
+        match reading {
+            Reading::Slots(seen) => self.see(probe, &seen, now),
+            Reading::Silent => self.go_silent(now),
+            Reading::Blind(count) => self.go_blind(count, now),
+            Reading::Loading => self.lose_server(Sight::Loading),
+            Reading::Refused => {
+                self.lose_server(Sight::Unknown);
+                self.refuse_all(Refusal::Unreachable);
+            }
+        }
+        self.grant_waiting(probe, now);
+        self.check_invariants();
+    }
+
+    fn go_silent(&mut self, now: Instant) {
+        self.sight = Sight::Silent;
+        self.look_later(now);
+    }
+
+    /// This look showed nothing of those who are leaving.
+    fn look_later(&mut self, now: Instant) {
+        for held in self.leases.values_mut() {
+            if let Phase::Leaving { poll, .. } = &mut held.phase {
+                poll.missed(now);
+            }
+        }
+    }
+
+    fn see(&mut self, probe: ProbeId, seen: &[SeenSlot], now: Instant) {
+        if self.counted && self.shows_restart(seen) {
+            self.restart();
+        }
+        self.resize(seen.len());
+        self.sight = Sight::Clear;
+        let newest_task = seen.iter().filter_map(|slot| slot.id_task).max();
+        self.see_each(probe, seen, newest_task);
+        self.locate(probe);
+        self.settle_leaving(probe, now);
+        self.note_left(probe);
+        self.place_unplaced(probe);
+        self.learn_clearing(newest_task);
+    }
+
+    /// Task numbers only grow while a server lives, and a used slot keeps one.
+    fn shows_restart(&self, seen: &[SeenSlot]) -> bool {
+        let went_back = |(slot, now): (&Slot, &SeenSlot)| slot.seen.id_task > now.id_task;
+        seen.len() != self.slots.len() || self.slots.iter().zip(seen).any(went_back)
+    }
+
+    /// Voids every lease; assignments stay as hints, all of them cold.
+    fn restart(&mut self) {
+        self.generation.0 += 1;
+        self.leases.clear();
+        self.running.clear();
+        self.departed.clear();
+        self.unplaced.clear();
+        self.slots.iter_mut().for_each(Slot::reset);
+        self.clears_idle = None;
+        self.landing_poll.reset();
+        self.foreign_poll.reset();
+        self.outputs.push(Output::Restarted);
+    }
+
+    fn lose_server(&mut self, sight: Sight) {
+        if self.sight != sight {
+            self.restart();
+            self.sight = sight;
+        }
+    }
+
+    /// Sessions whose slot no longer exists lose their home and get a new one with their next turn.
+    fn resize(&mut self, count: usize) {
+        self.counted = true;
+        let gone = self.slots.drain(count.min(self.slots.len())..);
+        for session in gone.filter_map(|slot| slot.owner) {
+            if let Some(home) = self.sessions.peek_mut(&session) {
+                *home = None;
+            }
+            self.outputs.push(Output::Evicted { session });
+        }
+        self.slots.resize_with(count, Slot::default);
+    }
+
+    fn go_blind(&mut self, count: Option<u32>, now: Instant) {
+        if let Some(count) = count {
+            let count = count as usize;
+            if self.counted && count != self.slots.len() {
+                self.restart();
+            }
+            self.resize(count);
+        }
+        self.sight = Sight::Blind;
+        self.slots.iter_mut().for_each(|slot| {
+            slot.expecting = None;
+            slot.stranger = false;
+        });
+        self.unplaced.clear();
+        self.release_where(|held| match &held.phase {
+            Phase::Leaving { since, .. } => now >= *since + BLIND_GRACE,
+            Phase::Running => false,
+        });
+        self.look_later(now);
+    }
+
+    /// Takes over what each slot looks like.
+    fn see_each(&mut self, probe: ProbeId, seen: &[SeenSlot], newest_task: Option<i64>) {
+        for (slot, now) in self.slots.iter_mut().zip(seen) {
+            let before = std::mem::replace(&mut slot.seen, *now);
+            if now.processing {
+                slot.idle_since = None;
+            } else if slot.idle_since.is_none() || before.id_task != now.id_task {
+                slot.idle_since = newest_task;
+            }
+            slot.stranger = now.processing && slot.lease.is_none() && slot.fresh_from <= probe;
+            let held = slot.lease.filter(|_| now.processing).and_then(|number| self.leases.get_mut(&number));
+            if let Some(held) = held {
+                held.landed |= held.may_show_in(probe);
+            }
+        }
+    }
+
+    /// Finds out which requests whose slot llama-server chose have landed. A task newer than any that was seen when
+    /// the request was granted may be its own; but of several such requests none is known to have landed before as
+    /// many tasks are seen as there are requests: taking one that is still on its way for landed would allow a slot
+    /// to be named that it may get.
+    fn locate(&mut self, probe: ProbeId) {
+        let strangers = self.slots.iter().enumerate().filter(|(_, slot)| slot.stranger);
+        let strangers: Vec<(usize, Option<i64>)> =
+            strangers.map(|(index, slot)| (index, slot.seen.id_task)).collect();
+        let open =
+            self.leases.iter_mut().filter(|(_, held)| held.location.is_none() && held.may_show_in(probe));
+        let mut open: Vec<(&u64, &mut Held)> = open.collect();
+        self.departed.retain(|gone| *gone > probe);
+        let requests = open.len() + self.departed.len();
+        for (number, held) in &mut open {
+            let fitting: Vec<_> = strangers.iter().filter(|(_, task)| *task > held.after_task).collect();
+            held.landed |= fitting.len() >= requests;
+            if let ([(index, _)], 1) = (fitting.as_slice(), requests) {
+                held.location = Some(SlotId::from_index(*index));
+                self.slots[*index].lease = Some(**number);
+                self.slots[*index].stranger = false;
+            }
+        }
+    }
+
+    /// Ends the leases whose client has left once llama-server is seen to have stopped.
+    fn settle_leaving(&mut self, probe: ProbeId, now: Instant) {
+        for held in self.leases.values_mut() {
+            let Phase::Leaving { poll, probe: from, idle_seen, .. } = &mut held.phase else { continue };
+            if *from > probe {
+                continue;
+            }
+            let busy = match held.location {
+                Some(slot) => self.slots[slot.index()].seen.processing,
+                None => self.slots.iter().any(|slot| slot.stranger && slot.seen.id_task > held.after_task),
+            };
+            if !busy && held.landed && held.location.is_some() {
+                *idle_seen = IDLE_LOOKS;
+            } else if poll.missed(now) {
+                *idle_seen = if busy { 0 } else { *idle_seen + 1 };
+            }
+        }
+        self.release_where(|held| matches!(held.phase, Phase::Leaving { idle_seen: IDLE_LOOKS.., .. }));
+    }
+
+    fn release_where(&mut self, ended: impl Fn(&Held) -> bool) {
+        let numbers: Vec<u64> =
+            self.leases.iter().filter(|(_, held)| ended(held)).map(|(number, _)| *number).collect();
+        for number in numbers {
+            let Some(held) = self.remove_lease(number) else { continue };
+            // This very answer showed the slot idle: no other has to be waited for.
+            if let Some(slot) = held.location {
+                self.slots[slot.index()].fresh_from = ProbeId::default();
+            }
+        }
+    }
+
+    /// Records what finished turns have left in their slots.
+    fn note_left(&mut self, probe: ProbeId) {
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            if slot.expecting.is_none_or(|from| from > probe) {
+                continue;
+            }
+            slot.expecting = None;
+            let undisturbed = slot.lease.is_none() && !slot.seen.processing;
+            slot.left = slot.mark().filter(|_| undisturbed);
+            if let Some(session) = slot.owner.clone() {
+                let home = Home { slot: SlotId::from_index(index), left: slot.left };
+                self.outputs.push(Output::Left { session, home });
+            }
+        }
+    }
+
+    /// Finds the slots llama-server chose by what they hold now.
+    fn place_unplaced(&mut self, probe: ProbeId) {
+        let (ready, later) =
+            std::mem::take(&mut self.unplaced).into_iter().partition(|entry| entry.probe <= probe);
+        self.unplaced = later;
+        let ready: Vec<Unplaced> = ready;
+        for entry in ready {
+            let Some((slot, mark)) = self.only_slot_holding(entry.tokens) else { continue };
+            self.move_home(&entry.session, slot);
+            self.slots[slot.index()].left = Some(mark);
+            self.outputs.push(Output::Left { session: entry.session, home: Home { slot, left: Some(mark) } });
+        }
+    }
+
+    fn only_slot_holding(&self, tokens: u64) -> Option<(SlotId, Mark)> {
+        let mut holding = self.slots.iter().enumerate().filter_map(|(index, slot)| {
+            let mark = slot.mark().filter(|mark| mark.tokens == tokens)?;
+            (slot.is_free() && !slot.seen.processing).then_some((SlotId::from_index(index), mark))
+        });
+        holding.next().filter(|_| holding.next().is_none())
+    }
+
+    /// A slot that was idle when a later task started shows what the server does to idle slots: on default
+    /// settings it moves them to its RAM cache and empties them. One that is emptied while others are kept was
+    /// purged for want of memory, which is another matter.
+    fn learn_clearing(&mut self, newest_task: Option<i64>) {
+        let outlived = |slot: &&Slot| {
+            let idle = slot.lease.is_none() && !slot.seen.processing && slot.seen.id_task.is_some();
+            idle && slot.idle_since < newest_task
+        };
+        let held: Vec<u64> = self.slots.iter().filter(outlived).filter_map(|slot| slot.seen.tokens).collect();
+        if held.is_empty() {
+            return;
+        }
+        let clears_idle = held.iter().all(|tokens| *tokens == 0);
+        if self.clears_idle.replace(clears_idle) != Some(clears_idle) {
+            self.outputs.push(Output::Learned { clears_idle });
+        }
+    }
+}
+
+impl Held {
+    /// The answer to `probe` was asked for after this request was sent.
+    fn may_show_in(&self, probe: ProbeId) -> bool {
+        self.landing_from.is_some_and(|from| from <= probe)
+    }
+}

@@ -1,0 +1,62 @@
+//! What the table knows of one slot.
+
+use session_slot_identity::SessionId;
+
+use super::types::{Mark, ProbeId, SeenSlot};
+
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    /// The session whose home this is.
+    pub(super) owner: Option<SessionId>,
+    /// The lease that runs here.
+    pub(super) lease: Option<u64>,
+    /// As `/slots` showed it last.
+    pub(super) seen: SeenSlot,
+    /// It was seen at work, and not for a lease known to be here: foreign work, or one of the requests whose slot
+    /// llama-server chose.
+    pub(super) stranger: bool,
+    /// What the owner's last turn left here.
+    pub(super) left: Option<Mark>,
+    /// This probe, or a later one, shows what the owner's last turn left here.
+    pub(super) expecting: Option<ProbeId>,
+    /// The greatest task number on the server when the slot was first seen idle with its present task.
+    pub(super) idle_since: Option<i64>,
+    /// Answers to earlier probes may still show the lease that has just ended.
+    pub(super) fresh_from: ProbeId,
+    /// See `SlotTable::uses`.
+    pub(super) last_used: u64,
+}
+
+impl Slot {
+    /// The slot holds exactly what its owner left there.
+    pub(super) fn is_warm(&self) -> bool {
+        !self.seen.processing && self.left.is_some() && self.left == self.mark()
+    }
+
+    /// Nothing is in it: llama-server does not consult its RAM cache for a request that names it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.seen.id_task.is_none() || self.seen.tokens == Some(0)
+    }
+
+    /// Nothing runs in it, as far as leases and `/slots` tell.
+    pub(super) fn is_free(&self) -> bool {
+        self.lease.is_none() && !self.stranger
+    }
+
+    /// The mark by which its present state is known again; `None` for no state.
+    pub(super) fn mark(&self) -> Option<Mark> {
+        let tokens = self.seen.tokens.filter(|tokens| *tokens > 0)?;
+        Some(Mark { id_task: self.seen.id_task?, tokens })
+    }
+
+    pub(super) fn disown(&mut self) {
+        self.owner = None;
+        self.left = None;
+        self.expecting = None;
+    }
+
+    /// After a server restart: who owned it is still a good hint, what it held is gone.
+    pub(super) fn reset(&mut self) {
+        *self = Self { owner: self.owner.take(), last_used: self.last_used, ..Self::default() };
+    }
+}

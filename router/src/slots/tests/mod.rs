@@ -1,0 +1,5 @@
+//! The slot table against a small model of llama-server: single scenes, and seeded random schedules.
+
+mod scenes;
+mod simulation;
+mod world;

@@ -1,0 +1,212 @@
+//! A model of llama-server's slots that the table's grants act on, one step at a time.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use session_slot_identity::SessionId;
+
+use crate::slots::{
+    Action, Due, End, Grant, Launch, LeaseId, Output, PinPolicy, ProbeId, Reading, Refusal, SeenSlot, SlotId,
+    SlotTable, Ticket, Want,
+};
+
+/// A slot as the server has it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ServerSlot {
+    pub(super) seen: SeenSlot,
+    /// What runs in it.
+    pub(super) runs: Option<Runs>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Runs {
+    Lease(LeaseId),
+    /// The one-token prompt that fills an empty slot.
+    Primer(LeaseId),
+    Foreign,
+}
+
+/// The table, the server and the requests between them.
+pub(super) struct World {
+    pub(super) table: SlotTable,
+    pub(super) now: Instant,
+    pub(super) server: Vec<ServerSlot>,
+    pub(super) clears_idle: bool,
+    next_task: i64,
+    /// Granted and not seen by the server yet.
+    pub(super) on_the_way: Vec<(LeaseId, Launch)>,
+    pub(super) granted: HashMap<Ticket, Grant>,
+    pub(super) refused: HashMap<Ticket, Refusal>,
+    /// In the order they were granted.
+    pub(super) grants: Vec<Ticket>,
+}
+
+pub(super) fn session(name: &str) -> SessionId {
+    SessionId::new(name).expect("a valid test session")
+}
+
+pub(super) fn turn(name: &str) -> Want {
+    Want::Session(session(name))
+}
+
+impl World {
+    pub(super) fn new(slots: usize, policy: PinPolicy) -> Self {
+        Self {
+            table: SlotTable::new(policy),
+            now: Instant::now(),
+            server: vec![ServerSlot::default(); slots],
+            clears_idle: false,
+            next_task: 0,
+            on_the_way: Vec::new(),
+            granted: HashMap::new(),
+            refused: HashMap::new(),
+            grants: Vec::new(),
+        }
+    }
+
+    pub(super) fn clearing(slots: usize) -> Self {
+        Self { clears_idle: true, ..Self::new(slots, PinPolicy::Auto) }
+    }
+
+    pub(super) fn reading(&self) -> Reading {
+        Reading::Slots(self.server.iter().map(|slot| slot.seen).collect())
+    }
+
+    /// Asks and answers one probe.
+    pub(super) fn probe(&mut self) {
+        let probe = self.table.probe_asked();
+        let reading = self.reading();
+        self.answer(probe, reading);
+    }
+
+    pub(super) fn answer(&mut self, probe: ProbeId, reading: Reading) {
+        if std::env::var("SEED").is_ok() {
+            eprintln!("answer {probe:?} {reading:?}");
+        }
+        self.table.observe(probe, reading, self.now);
+        self.collect();
+    }
+
+    /// Probes while the table has news to ask about.
+    pub(super) fn settle(&mut self) {
+        for _ in 0..1000 {
+            match self.table.next_probe() {
+                Some(Due::Now) => self.probe(),
+                _ => return,
+            }
+        }
+        panic!("the table probes in a tight loop");
+    }
+
+    /// Lets `time` pass, probing whenever the table wants to.
+    pub(super) fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        self.settle();
+        while let Some(Due::At(due)) =
+            self.table.next_probe().filter(|due| matches!(due, Due::At(at) if *at <= end))
+        {
+            self.now = self.now.max(due);
+            self.probe();
+            self.settle();
+        }
+        self.now = end;
+    }
+
+    fn collect(&mut self) {
+        for output in self.table.take_outputs() {
+            match output {
+                Output::Granted(grant) => {
+                    if std::env::var("SEED").is_ok() {
+                        eprintln!("grant {grant:?}");
+                    }
+                    self.on_the_way.push((grant.lease, grant.launch));
+                    self.grants.push(grant.ticket);
+                    self.granted.insert(grant.ticket, grant);
+                }
+                Output::Refused { ticket, why } => drop(self.refused.insert(ticket, why)),
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn enqueue(&mut self, want: Want) -> Ticket {
+        self.table.enqueue(want, self.now)
+    }
+
+    /// Enqueues and settles; the grant, if there was one.
+    pub(super) fn ask(&mut self, want: Want) -> Option<Grant> {
+        let ticket = self.enqueue(want);
+        self.settle();
+        self.granted.get(&ticket).cloned()
+    }
+
+    /// The server launches a request. Panics when that would damage a running one.
+    pub(super) fn land(&mut self, lease: LeaseId) -> SlotId {
+        let position =
+            self.on_the_way.iter().position(|(other, _)| *other == lease).expect("it is on the way");
+        let (_, launch) = self.on_the_way.remove(position);
+        let slot = match launch {
+            Launch::Pin { slot, .. } => slot.0 as usize,
+            Launch::Free => self.free_choice().expect("the table sends no more than there are slots"),
+        };
+        self.start(slot, Runs::Lease(lease));
+        SlotId(slot as u32)
+    }
+
+    pub(super) fn free_choice(&self) -> Option<usize> {
+        let idle = self.server.iter().enumerate().filter(|(_, slot)| slot.runs.is_none());
+        idle.min_by_key(|(_, slot)| slot.seen.id_task).map(|(index, _)| index)
+    }
+
+    pub(super) fn start(&mut self, index: usize, runs: Runs) {
+        if std::env::var("SEED").is_ok() {
+            eprintln!("start {index} {runs:?} way {:?}", self.on_the_way);
+        }
+        assert_eq!(
+            self.server[index].runs, None,
+            "a request named busy slot {index}: llama-server damages an answer"
+        );
+        self.next_task += 3;
+        if self.clears_idle {
+            for slot in
+                self.server.iter_mut().filter(|slot| slot.runs.is_none() && slot.seen.id_task.is_some())
+            {
+                slot.seen.tokens = Some(0);
+            }
+        }
+        let tokens = 100 + self.next_task as u64;
+        self.server[index] = ServerSlot {
+            seen: SeenSlot { id_task: Some(self.next_task), tokens: Some(tokens), processing: true },
+            runs: Some(runs),
+        };
+    }
+
+    /// The server has ended what runs in `slot`; the tokens it holds now.
+    pub(super) fn stop(&mut self, slot: SlotId) -> u64 {
+        let slot = &mut self.server[slot.0 as usize];
+        slot.seen.processing = false;
+        slot.runs = None;
+        slot.seen.tokens.expect("a used slot holds tokens")
+    }
+
+    /// Runs a granted request from its launch to its end.
+    pub(super) fn run(&mut self, grant: &Grant) -> SlotId {
+        if let Launch::Pin { slot, prime: true, .. } = grant.launch {
+            self.start(slot.0 as usize, Runs::Primer(grant.lease));
+            self.stop(slot);
+            self.table.primed(grant.lease);
+        }
+        let slot = self.land(grant.lease);
+        let tokens = self.stop(slot);
+        self.table.release(grant.lease, End::Complete { tokens: Some(tokens), slot: None }, self.now);
+        self.settle();
+        slot
+    }
+
+    /// One whole turn; where it ran and how the table decided.
+    pub(super) fn turn(&mut self, name: &str) -> (SlotId, Action, Launch) {
+        let grant = self.ask(turn(name)).expect("a slot is free");
+        let slot = self.run(&grant);
+        (slot, grant.action, grant.launch)
+    }
+}

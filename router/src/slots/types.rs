@@ -1,0 +1,284 @@
+//! The words the slot table shares with the modules around it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use session_slot_identity::SessionId;
+
+/// A slot's number, from 0, as `id_slot` and `/slots` spell it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct SlotId(pub u32);
+
+impl SlotId {
+    pub(super) fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    pub(super) fn from_index(index: usize) -> Self {
+        Self(u32::try_from(index).expect("a slot table has far fewer than 2^32 slots"))
+    }
+}
+
+impl fmt::Display for SlotId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Counts the server's lives as far as the router has noticed: a restart begins a new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct Generation(pub u64);
+
+/// The right to run one request. Numbers are never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LeaseId {
+    /// The server's life it was granted in.
+    pub generation: Generation,
+    /// Unique in this process.
+    pub number: u64,
+}
+
+/// A place in the queue. Later arrivals have greater tickets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// The number of a probe of `/slots`, in the order they were asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct ProbeId(pub u64);
+
+impl ProbeId {
+    pub(super) fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+/// What a request asks of the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Want {
+    /// A turn of a session.
+    Session(SessionId),
+    /// A request with no session: it takes a slot of the server's choice.
+    Anonymous,
+    /// A request with no session whose body names a slot; taken modulo the slot count, as llama-server does.
+    Named(i64),
+}
+
+/// How a granted request is to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Launch {
+    /// Name this slot.
+    Pin {
+        /// The slot to name.
+        slot: SlotId,
+        /// The session's state may lie in the server's RAM cache: fill the slot with a one-word prompt first, so
+        /// that llama-server saves what is in the slot and looks for the session's own state.
+        prime: bool,
+        /// Nothing else may start between the decision and the landing: on a server that clears idle slots any
+        /// other start would empty this slot again.
+        alone: bool,
+    },
+    /// Name none; llama-server chooses.
+    Free,
+}
+
+impl Launch {
+    /// The slot named, if any.
+    #[must_use]
+    pub fn slot(self) -> Option<SlotId> {
+        match self {
+            Self::Pin { slot, .. } => Some(slot),
+            Self::Free => None,
+        }
+    }
+}
+
+/// How a session came by its slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Back to its own slot.
+    Home,
+    /// Into a slot no session owned.
+    New,
+    /// Into the slot of this session, which has lost its home.
+    Evict(SessionId),
+    /// A session's turn whose slot llama-server chooses.
+    Free,
+    /// No session.
+    Anonymous,
+}
+
+/// A waiter may be sent.
+#[derive(Debug, Clone)]
+pub struct Grant {
+    /// Whose turn it is.
+    pub ticket: Ticket,
+    /// To be released exactly once.
+    pub lease: LeaseId,
+    /// How to send it.
+    pub launch: Launch,
+    /// For the log.
+    pub action: Action,
+    /// The request was held back at least once.
+    pub waited: bool,
+    /// The slots as seen when it was granted, as `0:idle 1:busy`.
+    pub slots_seen: Arc<str>,
+}
+
+/// Why a waiter is told no.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// Nobody listens at the server's address.
+    Unreachable,
+    /// The router is stopping.
+    Stopping,
+}
+
+/// What `dispatch` has to do.
+#[derive(Debug, Clone)]
+pub enum Output {
+    /// Send the request.
+    Granted(Grant),
+    /// Answer with an error.
+    Refused {
+        /// Whose.
+        ticket: Ticket,
+        /// The reason.
+        why: Refusal,
+    },
+    /// A session has lost its home: its stored row keeps no slot.
+    Evicted {
+        /// Which.
+        session: SessionId,
+    },
+    /// Where a session's last turn ran and what it left there.
+    Left {
+        /// Which.
+        session: SessionId,
+        /// Where, and the mark by which the state is known again.
+        home: Home,
+    },
+    /// The server has restarted; the leases of earlier generations are void.
+    Restarted,
+    /// It is now known whether the server clears idle slots.
+    Learned {
+        /// It does.
+        clears_idle: bool,
+    },
+}
+
+/// How a lease ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Nothing was sent to the server.
+    Unsent,
+    /// The answer came to its end.
+    Complete {
+        /// Tokens now in the slot (prompt + generated - 1), where the answer told.
+        tokens: Option<u64>,
+        /// The slot it ran in, where the answer told.
+        slot: Option<SlotId>,
+    },
+    /// The client or the connection to the server was lost: llama-server may still be at work.
+    Broken,
+}
+
+/// What identifies the state in a slot: unchanged marks mean an unchanged state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// The task that ran last.
+    pub id_task: i64,
+    /// Prompt and generated tokens held.
+    pub tokens: u64,
+}
+
+/// A session's slot and what it left there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Home {
+    /// The slot.
+    pub slot: SlotId,
+    /// `None`: not known, so never warm.
+    pub left: Option<Mark>,
+}
+
+/// One slot in an answer of `/slots`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SeenSlot {
+    /// The task that runs or ran last; `None` = unused since the server's start.
+    pub id_task: Option<i64>,
+    /// Prompt and generated tokens held; `None` after a restore.
+    pub tokens: Option<u64>,
+    /// It is at work.
+    pub processing: bool,
+}
+
+/// What a probe of `/slots` brought.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reading {
+    /// The slots, in order.
+    Slots(Vec<SeenSlot>),
+    /// No answer in time; one may still come under the same probe number.
+    Silent,
+    /// The server has no `/slots` (or hides it); its slot count where `/props` told.
+    Blind(Option<u32>),
+    /// The server is loading its model.
+    Loading,
+    /// Nobody listens.
+    Refused,
+}
+
+/// When to probe `/slots`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// At once.
+    Now,
+    /// After this moment.
+    At(std::time::Instant),
+}
+
+/// The table at one moment.
+#[derive(Debug, Clone, Serialize)]
+pub struct TableSnapshot {
+    /// Lives of the server seen, from 1.
+    pub generation: Generation,
+    /// Whether the server empties idle slots whenever a task starts; `None` = not seen yet.
+    pub clears_idle: Option<bool>,
+    /// One a slot.
+    pub slots: Vec<SlotSnapshot>,
+    /// Requests granted and not ended.
+    pub leases: usize,
+    /// Requests held back now.
+    pub waiting: usize,
+    /// How long the first of them has waited.
+    #[serde(serialize_with = "as_millis", rename = "oldest_wait_ms")]
+    pub oldest_wait: Option<Duration>,
+    /// Sessions remembered.
+    pub sessions: usize,
+}
+
+fn as_millis<S: serde::Serializer>(wait: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)).serialize(to)
+}
+
+/// One slot at one moment.
+#[derive(Debug, Clone, Serialize)]
+pub struct SlotSnapshot {
+    /// Its number.
+    #[serde(rename = "id")]
+    pub slot: SlotId,
+    /// Who owns it.
+    pub session: Option<String>,
+    /// A request of the router runs in it.
+    pub leased: bool,
+    /// `/slots` showed it at work.
+    pub processing: bool,
+    /// ... with work that did not come through the router.
+    pub foreign: bool,
+    /// It provably holds what its owner left.
+    pub warm: bool,
+    /// Tokens it was last seen to hold.
+    pub tokens: Option<u64>,
+}

@@ -1,0 +1,55 @@
+//! The router's own pages, all from one snapshot: health and status as JSON.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use http::HeaderValue;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::dispatch::ServerSnapshot;
+use crate::proxy::App;
+
+#[derive(Serialize)]
+struct Status {
+    version: &'static str,
+    uptime_s: u64,
+    server: ServerSnapshot,
+    store: StoreStatus,
+}
+
+#[derive(Serialize)]
+struct StoreStatus {
+    /// Writes reach the disk.
+    on_disk: bool,
+    /// Writes lost since the start.
+    dropped: u64,
+}
+
+/// The router runs; says nothing of the server, whose own `/health` is passed through.
+pub(crate) async fn health() -> Response {
+    json_answer(json!({"status": "ok", "version": env!("CARGO_PKG_VERSION")}).to_string())
+}
+
+/// Server, slots, leases, waiters, sessions, totals.
+pub(crate) async fn status(State(app): State<Arc<App>>) -> Response {
+    let status = Status {
+        version: env!("CARGO_PKG_VERSION"),
+        uptime_s: app.started.elapsed().as_secs(),
+        server: app.dispatch.snapshot(),
+        store: StoreStatus { on_disk: app.store.healthy(), dropped: app.store.dropped() },
+    };
+    let text = serde_json::to_string(&status);
+    json_answer(text.unwrap_or_else(|error| json!({"error": error.to_string()}).to_string()))
+}
+
+fn json_answer(text: String) -> Response {
+    let mut response = Response::new(Body::from(text));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

@@ -1,0 +1,100 @@
+//! The response body: forwards bytes as they come, reads usage in passing, holds the lease until its end.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use crate::dispatch::Lease;
+use crate::record::Record;
+use crate::usage::UsageScanner;
+
+/// A body on its way to the client. Dropped before its end, it leaves the lease to be settled by `/slots`.
+#[derive(Debug)]
+pub(crate) struct Forwarded {
+    body: Incoming,
+    watch: Option<Watch>,
+}
+
+/// What goes with the body of a slot-taking request.
+#[derive(Debug)]
+struct Watch {
+    record: Record,
+    lease: Option<Lease>,
+    usage: UsageScanner,
+}
+
+impl Forwarded {
+    pub(crate) fn new(body: Incoming, record: Record, lease: Option<Lease>) -> Self {
+        let watch = Watch { record, lease, usage: UsageScanner::default() };
+        let mut forwarded = Self { body, watch: Some(watch) };
+        forwarded.end_if_over();
+        forwarded
+    }
+
+    /// hyper does not ask a body for more once it says that it is over, so this has to be noticed after each frame.
+    fn end_if_over(&mut self) {
+        if self.body.is_end_stream() {
+            self.end();
+        }
+    }
+
+    fn end(&mut self) {
+        let Some(mut watch) = self.watch.take() else { return };
+        if let Some(lease) = watch.lease {
+            let (usage, slot) = (watch.usage.finish(), watch.usage.slot());
+            watch.record.usage(usage, slot);
+            lease.complete(usage, slot);
+        }
+    }
+
+    fn fail(&mut self, error: &hyper::Error) {
+        if let Some(mut watch) = self.watch.take() {
+            watch.record.failed(&format!("the answer broke off: {error}"));
+        }
+    }
+}
+
+impl Body for Forwarded {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let this = self.get_mut();
+        let frame = std::task::ready!(Pin::new(&mut this.body).poll_frame(cx));
+        match &frame {
+            Some(Ok(frame)) => {
+                if let (Some(data), Some(Watch { lease: Some(_), usage, .. })) =
+                    (frame.data_ref(), &mut this.watch)
+                {
+                    usage.feed(data);
+                }
+                this.end_if_over();
+            }
+            Some(Err(error)) => this.fail(error),
+            None => this.end(),
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Forwarded {
+    fn drop(&mut self) {
+        if let Some(watch) = &mut self.watch {
+            watch.record.failed("the client left before the end of the answer");
+        }
+    }
+}

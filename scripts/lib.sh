@@ -1,0 +1,160 @@
+# What the scripts share: messages, the cache folder, finding tools, and processes that end with the script.
+# Sourced, not run. bash 3.2 (macOS) must understand it.
+
+ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+SCRIPTS="$ROOT/scripts"
+# Where cargo puts its results; a relative CARGO_TARGET_DIR is relative to the workspace, since cargo is run there.
+case "${CARGO_TARGET_DIR:-}" in
+    "") TARGET="$ROOT/target" ;;
+    /*) TARGET="$CARGO_TARGET_DIR" ;;
+    *) TARGET="$ROOT/$CARGO_TARGET_DIR" ;;
+esac
+
+note() { printf '%s\n' "$*" >&2; }
+
+die() {
+    note "error: $*"
+    exit 1
+}
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+cache_dir() { printf '%s\n' "${ROUTER_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/session-slot-router}"; }
+
+# Prints the first Python that is new enough. A name may exist and still not run (pyenv's shims), so each is tried.
+find_python() {
+    local name
+    for name in python3 python3.14 python3.13 python3.12 python3.11 python3.10; do
+        if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
+            command -v "$name"
+            return 0
+        fi
+    done
+    return 1
+}
+
+need_cargo() {
+    have cargo || die "cargo is missing: install Rust from https://rustup.rs"
+}
+
+# build ARGS...: cargo build in the project root; cargo's output is shown only when it fails.
+build() {
+    local log
+    log="$(mktemp "${TMPDIR:-/tmp}/slot-router-build.XXXXXX")"
+    if ! (cd "$ROOT" && cargo build "$@") >"$log" 2>&1 </dev/null; then
+        cat "$log" >&2
+        rm -f "$log"
+        die "the build failed"
+    fi
+    rm -f "$log"
+}
+
+# answers URL: says whether something answers there with a success. curl, else Python, else bash alone.
+answers() {
+    if have curl; then
+        curl --fail --silent --output /dev/null --noproxy '*' --max-time 2 "$1" 2>/dev/null
+    elif have python3; then
+        python3 -c 'import sys, urllib.request as u
+u.build_opener(u.ProxyHandler({})).open(sys.argv[1], timeout=2)' "$1" >/dev/null 2>&1
+    else
+        answers_plain "$1"
+    fi
+}
+
+# The same over bash's own /dev/tcp.
+answers_plain() {
+    local rest="${1#http://}" authority host port status
+    authority="${rest%%/*}"
+    host="${authority%:*}"
+    port="${authority##*:}"
+    host="${host#[}"
+    host="${host%]}"
+    status="$( (
+        exec 3<>"/dev/tcp/$host/$port" || exit 1
+        printf 'GET /%s HTTP/1.0\r\nHost: %s\r\n\r\n' "${rest#*/}" "$authority" >&3
+        IFS= read -r -t 2 line <&3 && printf '%s' "$line"
+    ) 2>/dev/null)" || return 1
+    case "$status" in
+        "HTTP/1."[01]" 2"*) return 0 ;;
+    esac
+    return 1
+}
+
+free_port() {
+    local python
+    python="$(find_python)" || die "python3 3.10 or newer is missing"
+    "$python" -c 'import socket
+s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
+is_running() { kill -0 "$1" 2>/dev/null; }
+
+# ended_within PID TENTHS: waits for a process to end, at most so many tenths of a second.
+ended_within() {
+    local left="$2"
+    while is_running "$1"; do
+        [ "$left" -gt 0 ] || return 1
+        left=$((left - 1))
+        sleep 0.1
+    done
+}
+
+# --- helpers that end with the script -------------------------------------------------------------------------------
+
+# Makes $WORK, a folder for this run, and sees to it that it and every helper are gone at the end, whatever ends it.
+begin_work() {
+    WORK="$(mktemp -d "${TMPDIR:-/tmp}/slot-router.XXXXXX")"
+    HELPERS=""
+    mkfifo "$WORK/alive"
+    # Helpers end at the end of their standard input. This script holds the only writing end, so that they end with
+    # it even when it is killed and no trap runs.
+    exec 8<>"$WORK/alive"
+    trap end_work EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM HUP
+}
+
+end_work() {
+    local pid
+    for pid in $HELPERS; do end_helper "$pid"; done
+    exec 8>&-
+    rm -rf "$WORK"
+}
+
+# start_helper NAME COMMAND...: starts it in the background, standard output and error in $WORK/NAME.{out,err}; sets HELPER.
+start_helper() {
+    local name="$1"
+    shift
+    "$@" >"$WORK/$name.out" 2>"$WORK/$name.err" <"$WORK/alive" 8>&- &
+    HELPER=$!
+    HELPERS="$HELPERS $HELPER"
+}
+
+# Ends one helper by its PID and forgets it.
+end_helper() {
+    local pid="$1" other rest=""
+    for other in $HELPERS; do [ "$other" = "$pid" ] || rest="$rest $other"; done
+    HELPERS="$rest"
+    kill "$pid" 2>/dev/null || true
+    ended_within "$pid" 150 || kill -KILL "$pid" 2>/dev/null || true
+    # Collected here, so that bash does not report the end of the job.
+    wait "$pid" 2>/dev/null || true
+}
+
+# url_of NAME: waits for the line `listening on URL` of the helper started last, and prints the URL.
+url_of() {
+    local left=1200 url=""
+    while [ "$left" -gt 0 ]; do
+        url="$(sed -n 's/^listening on //p' "$WORK/$1.out" | head -n 1)"
+        [ -z "$url" ] || break
+        is_running "$HELPER" || break
+        left=$((left - 1))
+        sleep 0.1
+    done
+    if [ -z "$url" ]; then
+        tail -n 5 "$WORK/$1.err" >&2
+        note "error: $1 did not start"
+        return 1
+    fi
+    printf '%s\n' "$url"
+}

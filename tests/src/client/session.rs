@@ -1,0 +1,73 @@
+//! An agent's session: a conversation that grows, sent with its id.
+use serde_json::{Value, json};
+
+use super::{Answer, Outgoing, send};
+
+/// The body of a chat turn. With a session it carries `agent_session_id`.
+#[must_use]
+pub fn chat_body(session: Option<&str>, text: &str) -> Value {
+    let mut body = json!({"model": "m", "messages": [{"role": "user", "content": text}]});
+    if let Some(session) = session {
+        body["agent_session_id"] = json!(session);
+    }
+    body
+}
+
+/// A chat turn of a session, to be sent or opened.
+#[must_use]
+pub fn chat_request(base: &str, session: &str, text: &str) -> Outgoing {
+    let body = chat_body(Some(session), text).to_string();
+    Outgoing::post(format!("{base}/v1/chat/completions"), body)
+}
+
+/// Sends one chat turn of a session to `base`, such as `http://127.0.0.1:8081`.
+pub async fn chat(base: &str, session: &str, text: &str) -> Answer {
+    send(chat_request(base, session, text)).await
+}
+
+/// A conversation: each turn sends all the turns before it.
+#[derive(Clone, Debug)]
+pub struct Session {
+    base: String,
+    id: Option<String>,
+    messages: Vec<Value>,
+}
+
+impl Session {
+    /// A session with this id at `base`.
+    #[must_use]
+    pub fn new(base: &str, id: &str) -> Self {
+        Self { base: base.to_owned(), id: Some(id.to_owned()), messages: Vec::new() }
+    }
+
+    /// A conversation without an id.
+    #[must_use]
+    pub fn anonymous(base: &str) -> Self {
+        Self { base: base.to_owned(), id: None, messages: Vec::new() }
+    }
+
+    /// The same conversation, from now on at another address: after a restart of the router.
+    pub fn move_to(&mut self, base: &str) {
+        base.clone_into(&mut self.base);
+    }
+
+    /// The next turn; its answer becomes part of the conversation.
+    ///
+    /// # Panics
+    /// If the answer is not a 200 with a message.
+    pub async fn say(&mut self, text: &str) -> Answer {
+        self.messages.push(json!({"role": "user", "content": text}));
+        let answer = send(self.request()).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        self.messages.push(answer.json()["choices"][0]["message"].clone());
+        answer
+    }
+
+    fn request(&self) -> Outgoing {
+        let mut body = json!({"model": "m", "messages": self.messages});
+        if let Some(id) = &self.id {
+            body["agent_session_id"] = json!(id);
+        }
+        Outgoing::post(format!("{}/v1/chat/completions", self.base), body.to_string())
+    }
+}

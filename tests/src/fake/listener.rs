@@ -1,0 +1,115 @@
+//! The fake's port: accepting, cutting every connection at once, refusing, accepting again.
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::{HeaderValue, header};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+use super::options::KeepAlive;
+use super::reply::Reply;
+use super::routes;
+use super::state::Shared;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 1024;
+
+/// The port, open or not.
+#[derive(Debug)]
+pub(super) enum Port {
+    Open {
+        stop: watch::Sender<bool>,
+        accepting: JoinHandle<()>,
+    },
+    /// Bound, so that nobody else gets the port, but not listening: connections are refused.
+    Refusing(TcpSocket),
+    /// Only while it changes from one to the other.
+    Changing,
+}
+
+impl Port {
+    /// Binds the address.
+    pub(super) fn bind(address: SocketAddr) -> io::Result<(Self, SocketAddr)> {
+        let socket = TcpSocket::new_v4()?;
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        let address = socket.local_addr()?;
+        Ok((Self::Refusing(socket), address))
+    }
+
+    /// Begins to accept.
+    pub(super) fn open(&mut self, shared: &Arc<Shared>) -> io::Result<()> {
+        if let Self::Refusing(socket) = std::mem::replace(self, Self::Changing) {
+            let (stop, stopped) = watch::channel(false);
+            let listener = socket.listen(BACKLOG)?;
+            let accepting = tokio::spawn(accept(listener, Arc::clone(shared), stopped));
+            *self = Self::Open { stop, accepting };
+        }
+        Ok(())
+    }
+
+    /// Cuts all connections and refuses new ones. When it returns that has happened.
+    pub(super) async fn close(&mut self, address: SocketAddr) -> io::Result<()> {
+        if let Self::Open { stop, accepting } = std::mem::replace(self, Self::Changing) {
+            stop.send_replace(true);
+            accepting.await.map_err(io::Error::other)?;
+            *self = Self::bind(address)?.0;
+        }
+        Ok(())
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            // Also when the sender is gone, and the fake with it.
+            _ = stop.changed() => break,
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => if let Ok((stream, _)) = accepted {
+                connections.spawn(serve(stream, Arc::clone(&shared)));
+            },
+        }
+    }
+    drop(listener);
+    connections.shutdown().await;
+}
+
+async fn serve(stream: TcpStream, shared: Arc<Shared>) {
+    // Each event leaves at once. Without it the fake would only be slower.
+    let _ = stream.set_nodelay(true);
+    let keep_alive = shared.read(|state| state.engine.options.keep_alive);
+    let served = AtomicUsize::new(0);
+    let service = service_fn(|request| {
+        let number = served.fetch_add(1, Ordering::Relaxed) + 1;
+        let reply = routes::handle(Arc::clone(&shared), request);
+        async move { Ok::<_, Infallible>(with_keep_alive(reply.await, number, keep_alive)) }
+    });
+    let mut server = http1::Builder::new();
+    if let Some(limits) = keep_alive {
+        // The time to the next request's head: it closes idle connections too.
+        server.timer(TokioTimer::new()).header_read_timeout(limits.timeout);
+    }
+    // How a connection ends is the client's business.
+    let _ = server.serve_connection(TokioIo::new(stream), service).with_upgrades().await;
+}
+
+fn with_keep_alive(mut reply: Reply, number: usize, limits: Option<KeepAlive>) -> Reply {
+    let Some(limits) = limits else { return reply };
+    if number >= limits.max {
+        reply.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    } else if !reply.status().is_informational() {
+        let told = format!("timeout={}, max={}", limits.timeout.as_secs(), limits.max);
+        if let Ok(told) = HeaderValue::from_str(&told) {
+            reply.headers_mut().insert("keep-alive", told);
+        }
+    }
+    reply
+}

@@ -1,0 +1,107 @@
+//! One slot of the fake: what it holds, what runs in it, and how `/slots` shows it.
+use serde_json::{Value, json};
+
+use super::tokens::Token;
+
+/// A slot's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SlotId(pub usize);
+
+/// A task's number, from the server's one counter (polls of `/slots` take numbers too).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TaskId(pub i64);
+
+/// What a slot is doing.
+#[derive(Clone, Debug)]
+pub(super) struct Running {
+    /// The task that owns the slot: its own, or the parent's for the further choices of `n` > 1.
+    pub(super) owner: TaskId,
+    /// The further choices keep nothing when they end.
+    pub(super) is_child: bool,
+    /// Another request named this slot: what it says from now on is not its own.
+    pub(super) damaged: bool,
+    /// The pool was full: the request is to fail.
+    pub(super) failed: bool,
+    /// The token said last: not in the slot yet.
+    pub(super) unread: Option<Token>,
+}
+
+impl Running {
+    pub(super) fn new(owner: TaskId, is_child: bool) -> Self {
+        Self { owner, is_child, damaged: false, failed: false, unread: None }
+    }
+}
+
+/// The numbers of the task that ran last (or runs).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LastTask {
+    pub(super) id: TaskId,
+    pub(super) limit: usize,
+    pub(super) computed: usize,
+    pub(super) cached: usize,
+    pub(super) decoded: usize,
+}
+
+/// One slot.
+#[derive(Clone, Debug)]
+pub struct Slot {
+    pub(super) id: SlotId,
+    pub(super) tokens: Vec<Token>,
+    pub(super) running: Option<Running>,
+    pub(super) last: Option<LastTask>,
+    /// The time of the last release on the engine's own clock; -1 = never used.
+    pub(super) last_used: i64,
+    /// After a restore the token count is missing until the next use.
+    pub(super) restored: bool,
+}
+
+impl Slot {
+    pub(super) fn new(id: usize) -> Self {
+        Self { id: SlotId(id), tokens: Vec::new(), running: None, last: None, last_used: -1, restored: false }
+    }
+
+    /// The slot's number.
+    #[must_use]
+    pub fn id(&self) -> SlotId {
+        self.id
+    }
+
+    /// Whether a request runs in it.
+    #[must_use]
+    pub fn is_processing(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// How many tokens it holds (prompt and generated).
+    #[must_use]
+    pub fn held_tokens(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// The last task that ran here, if any.
+    #[must_use]
+    pub fn id_task(&self) -> Option<TaskId> {
+        self.last.map(|last| last.id)
+    }
+
+    /// What `GET /slots` says of it.
+    pub(super) fn to_json(&self, n_ctx: usize) -> Value {
+        let mut shown = json!({
+            "id": self.id.0, "n_ctx": n_ctx, "speculative": false,
+            "is_processing": self.is_processing(),
+        });
+        let Some(last) = self.last else { return shown };
+        shown["id_task"] = json!(last.id.0);
+        if !self.restored {
+            shown["n_prompt_tokens"] = json!(self.tokens.len());
+        }
+        shown["n_prompt_tokens_processed"] = json!(last.computed);
+        shown["n_prompt_tokens_cache"] = json!(last.cached);
+        shown["params"] = json!({"n_predict": last.limit, "temperature": 0.8});
+        shown["next_token"] = json!([{
+            "has_next_token": self.is_processing(), "has_new_line": false,
+            "n_remain": last.limit.saturating_sub(last.decoded), "n_decoded": last.decoded,
+        }]);
+        shown
+    }
+}
