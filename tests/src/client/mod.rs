@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 pub use answer::{Answer, Streaming};
 pub use raw::RawConnection;
-pub use session::{Session, chat, chat_body, chat_request};
+pub use session::{Session, chat, chat_body, chat_request, words};
 
 /// A request to send.
 #[derive(Clone, Debug)]
@@ -131,6 +131,12 @@ pub async fn open(request: Outgoing) -> Streaming {
 pub async fn send(request: Outgoing) -> Answer {
     let url = request.url.clone();
     try_send(request).await.unwrap_or_else(|error| panic!("{url}: {error}"))
+}
+
+/// Sends a request in a task of its own. Aborting the task is a client that leaves.
+#[must_use]
+pub fn send_later(request: Outgoing) -> JoinHandle<Answer> {
+    tokio::spawn(send(request))
 }
 
 /// `GET url`

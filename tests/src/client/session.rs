@@ -3,6 +3,12 @@ use serde_json::{Value, json};
 
 use super::{Answer, Outgoing, send};
 
+/// `count` words no other name has: as many tokens in the fake.
+#[must_use]
+pub fn words(name: &str, count: usize) -> String {
+    (0..count).map(|index| format!("{name}{index}")).collect::<Vec<_>>().join(" ")
+}
+
 /// The body of a chat turn. With a session it carries `agent_session_id`.
 #[must_use]
 pub fn chat_body(session: Option<&str>, text: &str) -> Value {

@@ -1,6 +1,7 @@
 //! The real router binary as a child process.
 mod binary;
 mod builder;
+mod database;
 mod log;
 
 use std::path::{Path, PathBuf};
@@ -16,10 +17,14 @@ use crate::client;
 
 pub use binary::binary;
 pub use builder::{Exited, RouterBuilder};
+pub use database::Database;
 use log::Lines;
 
 /// No router takes longer than this to end; streams may be draining.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// No test waits longer than this for a status.
+const STATUS_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running router. Dropping it kills it.
 #[derive(Debug)]
@@ -121,6 +126,41 @@ impl Router {
     /// `GET /router/status`
     pub async fn status(&self) -> Value {
         client::get(format!("{}/router/status", self.url())).await.json()
+    }
+
+    /// Waits until the status is as wanted and returns it.
+    ///
+    /// # Panics
+    /// After 30 s, with the status.
+    pub async fn wait_status(&self, what: &str, check: impl Fn(&Value) -> bool) -> Value {
+        let started = std::time::Instant::now();
+        loop {
+            let status = self.status().await;
+            if check(&status) {
+                return status;
+            }
+            assert!(started.elapsed() < STATUS_PATIENCE, "no {what}: {status:#}");
+            // The status can only be asked for; asking costs the server behind the router nothing.
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Waits until this many requests are held back.
+    pub async fn wait_waiting(&self, count: u64) {
+        let what = format!("{count} waiting requests");
+        self.wait_status(&what, |status| status["server"]["waiting"] == count).await;
+    }
+
+    /// Waits until no request runs or waits.
+    pub async fn wait_quiet(&self) {
+        let quiet = |status: &Value| status["server"]["leases"] == 0 && status["server"]["waiting"] == 0;
+        self.wait_status("quiet", quiet).await;
+    }
+
+    /// Its database, where the router keeps it on disk.
+    #[must_use]
+    pub fn database(&self) -> Database {
+        Database::at(self.state_dir.join("router.sqlite"))
     }
 
     /// Sends SIGTERM and does not wait.
