@@ -63,9 +63,9 @@ pub(crate) fn wants_upgrade(headers: &HeaderMap) -> bool {
 /// A web page that has its own name resolve to this machine (DNS rebinding) shows in `Host`. Addresses and
 /// `localhost` can't be rebound; other names have to be allowed. A request without `Host` comes from no browser.
 pub(crate) fn host_is_allowed(parts: &Parts, allowed: &[String]) -> bool {
-    let in_header = parts.headers.get(HOST).map(|host| host.to_str().unwrap_or("\0"));
+    let in_headers = parts.headers.get_all(HOST).iter().map(|host| host.to_str().unwrap_or("\0"));
     let in_target = parts.uri.authority().map(http::uri::Authority::as_str);
-    [in_header, in_target].into_iter().flatten().all(|host| name_is_allowed(host, allowed))
+    in_headers.chain(in_target).all(|host| name_is_allowed(host, allowed))
 }
 
 fn name_is_allowed(host: &str, allowed: &[String]) -> bool {

@@ -8,8 +8,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::get;
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
-use http::request::Parts;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -143,7 +142,12 @@ async fn pass(app: &App, request: Request) -> Result<http::Response<Incoming>, R
         return Ok(tunnel::open(&app.upstream, request).await?);
     }
     let (mut parts, body) = request.into_parts();
+    let chunked = parts.headers.contains_key(TRANSFER_ENCODING);
     headers::clean_request(&mut parts.headers);
+    if chunked {
+        // Without it hyper would send a GET or HEAD on without its body.
+        parts.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
     Ok(app.upstream.forward(Request::from_parts(parts, body)).await?)
 }
 
@@ -163,13 +167,16 @@ async fn route(
     let granted = app.dispatch.acquire(want, who).await;
     let mut lease = granted.map_err(|why| Refusal::of(why, app.upstream.address()))?;
     record.granted(&lease);
-    prepare(&mut parts);
+    // Also a wish for HTTP/2 (`Upgrade: h2c`): it is no reason to let a request past the slots.
+    headers::clean_request(&mut parts.headers);
     lease.sent();
     if let Launch::Pin { slot, prime: true, .. } = lease.launch {
         app.upstream.prime(slot, &headers::credentials(&parts.headers)).await?;
         lease.primed();
     }
     let body = edited(parsed.as_ref(), &body, lease.launch);
+    // Whatever framing it came in; also when it is empty, lest the server wait for a body.
+    parts.headers.insert(CONTENT_LENGTH, body.len().into());
     match app.upstream.forward(Request::from_parts(parts, Body::from(body))).await {
         Ok(answer) => Ok((answer, Some(lease))),
         Err(error) => {
@@ -179,13 +186,6 @@ async fn route(
             Err(error.into())
         }
     }
-}
-
-/// The body is sent on with a length, whatever framing it came in, and over a plain connection: a client's wish for
-/// HTTP/2 (`Upgrade: h2c`) is no reason to let its request past the slots.
-fn prepare(parts: &mut Parts) {
-    headers::clean_request(&mut parts.headers);
-    parts.headers.remove(CONTENT_LENGTH);
 }
 
 async fn read_body(limit: u64, headers: &HeaderMap, body: Body) -> Result<Bytes, Refusal> {

@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use serde_json::json;
 use thiserror::Error;
@@ -93,6 +93,9 @@ impl Refusal {
         *response.status_mut() = self.status();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if matches!(self, Self::Key) {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         if matches!(self, Self::Stopping) {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("2"));
         }

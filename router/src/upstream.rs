@@ -6,7 +6,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
@@ -145,6 +145,8 @@ impl Upstream {
     /// See [`UpstreamError`].
     pub async fn forward(&self, mut request: Request<Body>) -> Result<Response<Incoming>, UpstreamError> {
         *request.uri_mut() = self.uri(request.uri())?;
+        // A version is a connection's. Sent on as HTTP/1.0, a request could have no chunked body and no keep-alive.
+        *request.version_mut() = Version::HTTP_11;
         request.headers_mut().insert(HOST, self.host.clone());
         if let Some(key) = &self.key
             && !request.headers().contains_key(AUTHORIZATION)
@@ -152,7 +154,9 @@ impl Upstream {
         {
             request.headers_mut().insert(AUTHORIZATION, key.clone());
         }
-        self.client.request(request).await.map_err(|error| self.explain(&error))
+        let mut answer = self.client.request(request).await.map_err(|error| self.explain(&error))?;
+        *answer.version_mut() = Version::HTTP_11;
+        Ok(answer)
     }
 
     fn uri(&self, asked: &Uri) -> Result<Uri, http::Error> {
@@ -201,8 +205,7 @@ impl Upstream {
     /// Asks `/props`; `None` if there is none.
     pub async fn props(&self) -> Option<Props> {
         let (status, body) = self.get("/props").await.ok()?;
-        let props = (status == StatusCode::OK).then(|| serde_json::from_slice(&body).ok())?;
-        props
+        (status == StatusCode::OK).then(|| serde_json::from_slice(&body).ok())?
     }
 
     async fn get(&self, path: &'static str) -> Result<(StatusCode, Bytes), UpstreamError> {
