@@ -3,10 +3,13 @@
 //! - [`fake`]: [`FakeLlama`], a llama-server with no model, whose every step a test can stop.
 //! - [`router`]: [`Router`], the real binary as a child process, its log read line by line.
 //! - [`client`]: requests whole, streamed, or byte by byte.
+//! - [`raw_upstream`]: a server of a few given bytes, for what no HTTP library would say.
 pub mod client;
 pub mod fake;
+pub mod raw_upstream;
 pub mod router;
 
 pub use client::{Answer, Outgoing, RawConnection, Session, Streaming};
 pub use fake::{FakeLlama, Options};
+pub use raw_upstream::RawUpstream;
 pub use router::Router;

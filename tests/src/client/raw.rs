@@ -1,6 +1,11 @@
 //! A bare TCP connection, for what no HTTP client would send.
+use std::time::Duration;
+
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+
+/// No test waits longer than this for an answer's end.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One connection; dropping it closes it.
 #[derive(Debug)]
@@ -20,6 +25,18 @@ impl RawConnection {
         let stream = stream.unwrap_or_else(|error| panic!("{url}: {error}"));
         stream.set_nodelay(true).expect("a connected socket should take options");
         Self { stream, unread: Vec::new() }
+    }
+
+    /// Sends bytes on a connection of their own and reads all that comes back until it is closed.
+    ///
+    /// # Panics
+    /// If nothing listens there, or the connection stays open for 30 s.
+    pub async fn exchange(url: &str, bytes: impl AsRef<[u8]>) -> String {
+        let mut connection = Self::open(url).await;
+        // The other side may refuse without reading to the end.
+        let _ = connection.stream.write_all(bytes.as_ref()).await;
+        let answer = tokio::time::timeout(PATIENCE, connection.read_to_end()).await;
+        answer.unwrap_or_else(|_| panic!("the connection stays open: {:?}", connection.unread))
     }
 
     /// Sends bytes as they are.

@@ -183,10 +183,9 @@ fn temporary_folder() -> TempDir {
 
 /// The address in the line that says `listening`, in either log format.
 fn listening_address(line: &str) -> Option<String> {
-    if !line.contains("listening") {
-        return None;
-    }
-    let start = line.find("127.0.0.1:").or_else(|| line.find("0.0.0.0:"))?;
+    // The upstream's address is in that line as well.
+    let line = line.split_once("listening")?.1.split_once("address")?.1;
+    let start = line.find(|letter: char| letter.is_ascii_digit())?;
     let address =
         line[start..].split(|letter: char| letter != '.' && letter != ':' && !letter.is_ascii_digit());
     address.into_iter().next().map(|address| address.replace("0.0.0.0", "127.0.0.1"))
