@@ -103,6 +103,25 @@ async fn a_silent_server_is_asked_once_however_many_requests_come() {
 }
 
 #[tokio::test]
+async fn while_slots_is_silent_no_slot_is_named_that_an_anonymous_request_may_be_in() {
+    let (fake, router) = started(Options::default().slots(2)).await;
+    chat(&router.url(), "a", "first").await;
+    router.wait_quiet().await;
+    fake.pause_slots();
+    let anonymous = Outgoing::post(format!("{}/completion", router.url()), r#"{"prompt":"HOLD:hold words"}"#);
+    let anonymous = client::send_later(anonymous);
+    fake.wait_processing(1).await;
+    let waiting = client::send_later(chat_request(&router.url(), "a", "second"));
+    let past_the_silence = |status: &Value| status["server"]["oldest_wait_ms"].as_u64() >= Some(600);
+    router.wait_status("wait beyond the silence", past_the_silence).await;
+    assert_eq!(fake.received().len(), 2);
+    fake.release("hold");
+    assert_eq!(anonymous.await.expect("it should end").status, 200);
+    assert_eq!(action_of(&waiting.await.expect("it should end")), "home");
+    fake.resume_slots();
+}
+
+#[tokio::test]
 async fn after_the_silence_a_slot_with_foreign_work_is_seen_again() {
     let (fake, router) = started(Options::default()).await;
     let home = slot_of(&chat(&router.url(), "a", "first").await);

@@ -1,7 +1,7 @@
 //! Waiting: nothing that waits is sent, and whoever came first goes first.
 use serde_json::json;
 use session_slot_tests::Options;
-use session_slot_tests::client::{self, Outgoing, chat, chat_request};
+use session_slot_tests::client::{self, Outgoing, chat, chat_body, chat_request};
 
 use crate::{action_of, held_turn, last_words, slot_of, started};
 
@@ -111,5 +111,31 @@ async fn two_hundred_requests_of_twenty_sessions_are_all_served_and_no_busy_slot
     }
     router.wait_quiet().await;
     assert_eq!(fake.launches().len(), 200);
+    fake.assert_clean();
+}
+
+#[tokio::test]
+#[ignore = "the router does not know that a request with n > 1 takes further slots"]
+async fn a_request_for_several_answers_takes_no_slot_that_another_is_on_its_way_to() {
+    let (fake, router) = started(Options::default().slots(2)).await;
+    let mut body = chat_body(Some("a"), "LATE:several HOLD:hold words");
+    body["n"] = json!(2);
+    let several = Outgoing::post(format!("{}/v1/chat/completions", router.url()), body.to_string());
+    let several = client::send_later(several);
+    fake.wait_received(1).await;
+    let other = client::send_later(chat_request(&router.url(), "b", "LATE:other words"));
+    let both_known = |status: &serde_json::Value| {
+        let server = &status["server"];
+        server["leases"].as_u64().unwrap_or(0) + server["waiting"].as_u64().unwrap_or(0) == 2
+    };
+    router.wait_status("second request", both_known).await;
+    fake.release("several");
+    fake.wait_processing(2).await;
+    fake.release("other");
+    // If it was sent, it arrives at a busy slot now.
+    router.wait_status("second request", both_known).await;
+    fake.release("hold");
+    assert_eq!(several.await.expect("it should end").status, 200);
+    assert_eq!(other.await.expect("it should end").status, 200);
     fake.assert_clean();
 }
