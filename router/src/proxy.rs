@@ -1,5 +1,6 @@
 //! The handlers: what becomes of a request, and the one place where an error becomes an HTTP answer.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::Router;
@@ -97,7 +98,7 @@ async fn guard(State(app): State<Arc<App>>, request: Request, next: axum::middle
 async fn handle(State(app): State<Arc<App>>, request: Request) -> Response {
     let path = request.uri().path().to_owned();
     let mut record = Record::new(&app.store, request.method(), &path);
-    let takes_slot = request.method() == Method::POST && SLOT_TAKING.contains(&path.as_str());
+    let takes_slot = request.method() == Method::POST && SLOT_TAKING.contains(&&*unescaped(&path));
     let outcome = if takes_slot {
         route(&app, request, &mut record).await
     } else {
@@ -107,6 +108,23 @@ async fn handle(State(app): State<Arc<App>>, request: Request) -> Response {
         Ok((answer, lease)) => answer_with(answer, record, lease),
         Err(refusal) => refuse(record, &refusal, &path),
     }
+}
+
+/// The path as llama-server compares it: `/v1/chat/completion%73` leads to its slots as well.
+fn unescaped(path: &str) -> Cow<'_, str> {
+    if !path.contains('%') {
+        return path.into();
+    }
+    let mut rest = path.as_bytes();
+    let mut plain = Vec::with_capacity(rest.len());
+    while let Some((&first, after)) = rest.split_first() {
+        let digits =
+            after.get(..2).filter(|digits| first == b'%' && digits.iter().all(u8::is_ascii_hexdigit));
+        let byte = digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
+        plain.push(byte.unwrap_or(first));
+        rest = if byte.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&plain).into_owned().into()
 }
 
 fn refuse(mut record: Record, refusal: &Refusal, path: &str) -> Response {
@@ -161,7 +179,8 @@ async fn route(
     let (mut parts, body) = request.into_parts();
     let body = read_body(app.config.max_body, &parts.headers, body).await?;
     // A compressed body can't be edited, so it has no session.
-    let encoded = parts.headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity");
+    let plain = |encoding: &HeaderValue| encoding.as_bytes().eq_ignore_ascii_case(b"identity");
+    let encoded = parts.headers.get_all(CONTENT_ENCODING).iter().any(|encoding| !plain(encoding));
     let parsed = if encoded { None } else { body::parse(&body)? };
     let (want, who) = wanted(parsed.as_ref(), record);
     let granted = app.dispatch.acquire(want, who).await;

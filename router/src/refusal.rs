@@ -52,7 +52,7 @@ impl Refusal {
             Self::Host => StatusCode::FORBIDDEN,
             Self::Key => StatusCode::UNAUTHORIZED,
             Self::Connect => StatusCode::METHOD_NOT_ALLOWED,
-            Self::Upstream(UpstreamError::Path(_)) => StatusCode::BAD_REQUEST,
+            Self::Upstream(UpstreamError::Path(_) | UpstreamError::RequestBody) => StatusCode::BAD_REQUEST,
             Self::Upstream(_) | Self::Unreachable { .. } => StatusCode::BAD_GATEWAY,
             Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
         }

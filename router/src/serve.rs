@@ -105,8 +105,14 @@ impl Connections {
         let service = TowerToHyperService::new(routes);
         let connection = http.serve_connection_with_upgrades(TokioIo::new(socket), service).into_owned();
         let connection = self.graceful.watch(connection);
-        // An error here is a client's: it has left, or sent something that is no HTTP and got its 400.
-        self.tasks.spawn(async move { drop(connection.await) });
+        self.tasks.spawn(async move {
+            // An error here is a client's: it has left, or sent something that hyper has answered with 400.
+            if let Err(error) = connection.await
+                && error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse)
+            {
+                info!(reason = %error, "a request was refused: it is no valid HTTP");
+            }
+        });
     }
 
     async fn drain(mut self, limit: Duration, dispatch: &Arc<Dispatch>) {

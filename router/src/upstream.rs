@@ -55,6 +55,9 @@ pub enum UpstreamError {
         /// The client library's word for it.
         reason: String,
     },
+    /// The client broke off, or spoilt its chunks, while its body was on the way.
+    #[error("the request body could not be read to its end: send it again")]
+    RequestBody,
     /// The path can't be put behind the base URL.
     #[error("the request's path can't be forwarded: {0}")]
     Path(#[from] http::Error),
@@ -173,6 +176,10 @@ impl Upstream {
         let mut cause: &dyn std::error::Error = error;
         while let Some(deeper) = cause.source() {
             cause = deeper;
+            // To hyper's client we are the user: what failed is the body we were passing on.
+            if cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_user) {
+                return UpstreamError::RequestBody;
+            }
         }
         let (address, reason) = (self.address(), cause.to_string());
         if error.is_connect() {
