@@ -1,8 +1,11 @@
 //! Connections of all ages, on both sides.
+use std::time::Duration;
+
 use http::{Request, header};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
 use session_slot_tests::client::{self, RawConnection};
+use session_slot_tests::fake::KeepAlive;
 use session_slot_tests::{FakeLlama, Options, RawUpstream, Router};
 use tokio::net::TcpStream;
 
@@ -96,4 +99,17 @@ async fn connect_is_refused_and_reaches_nothing() {
     assert!(answer.contains("invalid_request_error"), "{answer}");
     assert_eq!(router.wait_requests(1).await[0]["status"], 405);
     assert!(upstream.seen().is_empty());
+}
+
+#[tokio::test]
+async fn a_connection_that_the_server_has_closed_meanwhile_is_not_used_again() {
+    let keep_alive = Some(KeepAlive { timeout: Duration::from_millis(50), max: 100 });
+    let fake = FakeLlama::start(Options { keep_alive, ..Options::default() });
+    let router = Router::start(&fake).await;
+    for _ in 0..5 {
+        assert_eq!(client::chat(&router.url(), "a", "hello").await.status, 200);
+        assert_eq!(client::get(format!("{}/v1/models", router.url())).await.status, 200);
+        // Nothing is waited for here: it is the idle time itself that is tested.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 }
