@@ -1,7 +1,11 @@
 //! Which headers cross the router, and which requests may come in.
 
+use std::borrow::Cow;
+
 use axum::http::request::Parts;
-use http::header::{AUTHORIZATION, CONNECTION, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE};
+use http::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE,
+};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::net::IpAddr;
 
@@ -21,6 +25,9 @@ const HOP_BY_HOP: [HeaderName; 7] = [
     TRANSFER_ENCODING,
     UPGRADE,
 ];
+
+/// The codings of a body that hide what is in it.
+const COMPRESSIONS: [&str; 7] = ["gzip", "x-gzip", "deflate", "compress", "x-compress", "br", "zstd"];
 
 /// Takes out what concerns the client's connection only. `TE: trailers` stays: the router passes trailers on.
 pub(crate) fn clean_request(headers: &mut HeaderMap) {
@@ -58,6 +65,38 @@ fn list(value: &HeaderValue) -> impl Iterator<Item = &str> {
 pub(crate) fn wants_upgrade(headers: &HeaderMap) -> bool {
     headers.contains_key(UPGRADE)
         && headers.get_all(CONNECTION).iter().flat_map(list).any(|word| word.eq_ignore_ascii_case("upgrade"))
+}
+
+/// The path as llama-server compares it: `/v1/chat/completion%73` and `/v1/chat/completion%u0073` lead to its slots.
+pub(crate) fn unescaped(path: &str) -> Cow<'_, str> {
+    let mut parts = path.split('%');
+    let first = parts.next().unwrap_or_default();
+    if first.len() == path.len() {
+        return path.into();
+    }
+    let mut plain = first.to_owned();
+    for part in parts {
+        let (start, digits) = if part.starts_with('u') { (1, 4) } else { (0, 2) };
+        let hex =
+            part.get(start..start + digits).filter(|hex| hex.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        let code = hex.and_then(|hex| u32::from_str_radix(hex, 16).ok());
+        // No route has other letters than these.
+        if let Some(letter) = code.and_then(char::from_u32).filter(char::is_ascii) {
+            plain.push(letter);
+            plain.push_str(&part[start + digits..]);
+        } else {
+            plain.push('%');
+            plain.push_str(part);
+        }
+    }
+    plain.into()
+}
+
+/// A compressed body can't be edited. Any other `Content-Encoding` (some clients name the character set there) means
+/// nothing to llama-server.
+pub(crate) fn is_compressed(headers: &HeaderMap) -> bool {
+    let mut words = headers.get_all(CONTENT_ENCODING).iter().flat_map(list);
+    words.any(|word| COMPRESSIONS.iter().any(|compression| word.eq_ignore_ascii_case(compression)))
 }
 
 /// A web page that has its own name resolve to this machine (DNS rebinding) shows in `Host`. Addresses and
@@ -129,6 +168,17 @@ mod tests {
             "\0",
         ] {
             assert!(!name_is_allowed(host, &allowed), "{host}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_read_as_llama_server_reads_it() {
+        for path in ["/v1/completion%73", "/v1/completion%u0073", "/v1/%63%6fmpletions", "%2Fv1/completions"]
+        {
+            assert_eq!(unescaped(path), "/v1/completions");
+        }
+        for path in ["/a", "/%", "/%4", "/%zz", "/%u00", "/%ff\u{fc}", "/%+1"] {
+            assert_eq!(unescaped(path), path);
         }
     }
 

@@ -13,13 +13,14 @@
 //! | [`upstream`] | the HTTP client to llama-server |
 //! | [`store`] | SQLite on its own thread |
 //! | [`usage`] | token counts in passing answers (pure) |
-//! | `proxy`, `headers`, `tunnel`, `stream`, `refusal`, `record`, `status` | HTTP in front |
+//! | `proxy`, `headers`, `linger`, `tunnel`, `stream`, `refusal`, `record`, `status` | HTTP in front |
 //! | [`serve`] | the accept loop and draining |
 
 pub mod body;
 pub mod config;
 pub mod dispatch;
 mod headers;
+mod linger;
 mod proxy;
 mod record;
 mod refusal;

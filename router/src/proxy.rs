@@ -1,6 +1,5 @@
 //! The handlers: what becomes of a request, and the one place where an error becomes an HTTP answer.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::Router;
@@ -9,7 +8,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::get;
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -19,6 +18,7 @@ use crate::body::{self, AskedSlot, Parsed, SlotEdit};
 use crate::config::Config;
 use crate::dispatch::{Dispatch, Lease, Who};
 use crate::headers;
+use crate::linger::lingering;
 use crate::record::Record;
 use crate::refusal::Refusal;
 use crate::slots::{Launch, Want};
@@ -80,6 +80,7 @@ pub(crate) fn routes(app: Arc<App>) -> Router {
 /// Refuses what may not come in, before anything else looks at it.
 async fn guard(State(app): State<Arc<App>>, request: Request, next: axum::middleware::Next) -> Response {
     let (mut parts, body) = request.into_parts();
+    let body = lingering(&parts.headers, body);
     let path = parts.uri.path().to_owned();
     let refusal = if parts.method == Method::CONNECT {
         Some(Refusal::Connect)
@@ -98,7 +99,7 @@ async fn guard(State(app): State<Arc<App>>, request: Request, next: axum::middle
 async fn handle(State(app): State<Arc<App>>, request: Request) -> Response {
     let path = request.uri().path().to_owned();
     let mut record = Record::new(&app.store, request.method(), &path);
-    let takes_slot = request.method() == Method::POST && SLOT_TAKING.contains(&&*unescaped(&path));
+    let takes_slot = request.method() == Method::POST && SLOT_TAKING.contains(&&*headers::unescaped(&path));
     let outcome = if takes_slot {
         route(&app, request, &mut record).await
     } else {
@@ -108,23 +109,6 @@ async fn handle(State(app): State<Arc<App>>, request: Request) -> Response {
         Ok((answer, lease)) => answer_with(answer, record, lease),
         Err(refusal) => refuse(record, &refusal, &path),
     }
-}
-
-/// The path as llama-server compares it: `/v1/chat/completion%73` leads to its slots as well.
-fn unescaped(path: &str) -> Cow<'_, str> {
-    if !path.contains('%') {
-        return path.into();
-    }
-    let mut rest = path.as_bytes();
-    let mut plain = Vec::with_capacity(rest.len());
-    while let Some((&first, after)) = rest.split_first() {
-        let digits =
-            after.get(..2).filter(|digits| first == b'%' && digits.iter().all(u8::is_ascii_hexdigit));
-        let byte = digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
-        plain.push(byte.unwrap_or(first));
-        rest = if byte.is_some() { &after[2..] } else { after };
-    }
-    String::from_utf8_lossy(&plain).into_owned().into()
 }
 
 fn refuse(mut record: Record, refusal: &Refusal, path: &str) -> Response {
@@ -179,9 +163,7 @@ async fn route(
     let (mut parts, body) = request.into_parts();
     let body = read_body(app.config.max_body, &parts.headers, body).await?;
     // A compressed body can't be edited, so it has no session.
-    let plain = |encoding: &HeaderValue| encoding.as_bytes().eq_ignore_ascii_case(b"identity");
-    let encoded = parts.headers.get_all(CONTENT_ENCODING).iter().any(|encoding| !plain(encoding));
-    let parsed = if encoded { None } else { body::parse(&body)? };
+    let parsed = if headers::is_compressed(&parts.headers) { None } else { body::parse(&body)? };
     let (want, who) = wanted(parsed.as_ref(), record);
     let granted = app.dispatch.acquire(want, who).await;
     let mut lease = granted.map_err(|why| Refusal::of(why, app.upstream.address()))?;
