@@ -41,22 +41,52 @@ async fn a_chunked_body_over_the_limit_is_refused() {
     refused_in_log(&router, 1, 413).await;
 }
 
+/// Sends a whole request, as clients do that read no answer before, then reads the answer.
+async fn stubborn(router: &Router, request: &str) -> String {
+    let mut connection = RawConnection::open(&router.url()).await;
+    connection.send(request).await;
+    connection.read_until("}}").await
+}
+
 #[tokio::test]
-async fn a_client_that_sends_far_too_much_still_gets_to_read_why() {
+async fn a_client_that_sends_far_too_much_can_send_it_all_and_read_why() {
     let fake = FakeLlama::start(Options::default());
     let router = limited(&fake).await;
-    for _ in 0..10 {
-        let body = of_size(8 << 20);
-        let head = "POST /completion HTTP/1.1\r\nHost: 127.0.0.1\r\n";
-        let declared = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
-        let chunked =
-            format!("{head}Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
-        for request in [declared, chunked] {
-            let answer = RawConnection::exchange(&router.url(), request).await;
-            assert!(answer.starts_with("HTTP/1.1 413") && answer.ends_with("}}"), "{answer:?}");
-        }
+    let body = of_size(16 << 20);
+    let head = "POST /completion HTTP/1.1\r\nHost: 127.0.0.1\r\n";
+    let declared = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
+    let chunked = format!("{head}Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
+    for request in [&declared, &chunked, &declared, &chunked] {
+        let answer = stubborn(&router, request).await;
+        assert!(answer.starts_with("HTTP/1.1 413"), "{answer:?}");
     }
     assert!(untouched(&fake));
+}
+
+#[tokio::test]
+async fn a_client_that_may_not_come_in_can_send_it_all_and_read_why() {
+    let fake = FakeLlama::start(Options::default());
+    let router = Router::start(&fake).await;
+    let body = of_size(16 << 20);
+    let request = format!(
+        "POST /completion HTTP/1.1\r\nHost: evil.example\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let answer = stubborn(&router, &request).await;
+    assert!(answer.starts_with("HTTP/1.1 403"), "{answer:?}");
+    assert!(untouched(&fake));
+}
+
+#[tokio::test]
+async fn a_client_whose_body_no_server_takes_can_send_it_all_and_read_why() {
+    let fake = FakeLlama::start(Options::default());
+    fake.stop().await;
+    let router = Router::start(&fake).await;
+    let body = of_size(16 << 20);
+    let request =
+        format!("POST /tokenize HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let answer = stubborn(&router, &request).await;
+    assert!(answer.starts_with("HTTP/1.1 502"), "{answer:?}");
 }
 
 #[tokio::test]
