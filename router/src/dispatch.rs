@@ -15,10 +15,9 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{sleep_until, timeout};
 use tracing::{info, warn};
 
-use crate::config::PinPolicy;
 use crate::slots::{
-    Action, Due, End, Grant, Home, Launch, LeaseId, Mark, Output, Reading, Refusal, SlotId, SlotTable,
-    TableSnapshot, Ticket, Want,
+    Action, Due, End, Grant, Home, Launch, LeaseId, Mark, Output, PinPolicy, Reading, Refusal, SlotId,
+    SlotTable, TableSnapshot, Ticket, Want,
 };
 use crate::store::{SavedSession, Store, Write};
 use crate::upstream::{Props, Upstream};

@@ -14,8 +14,9 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
+pub use crate::slots::PinPolicy;
 pub use sources::{Args, Settings};
-pub use values::{ByteSize, LogFormat, PinPolicy, Secret, Upstream};
+pub use values::{ByteSize, LogFormat, Secret, Upstream};
 
 use sources::{Environment, PREFIX};
 

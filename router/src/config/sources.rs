@@ -10,7 +10,8 @@ use clap::{Parser, ValueEnum};
 use serde::{Deserialize, Deserializer, de};
 
 use super::ConfigError;
-use super::values::{ByteSize, LogFormat, PinPolicy, Upstream};
+use super::values::{ByteSize, LogFormat, Upstream};
+use crate::slots::PinPolicy;
 
 pub(super) const PREFIX: &str = "SLOT_ROUTER_";
 

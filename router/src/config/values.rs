@@ -6,24 +6,13 @@ use std::path::Path;
 use std::str::FromStr;
 
 use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use serde::{Deserialize, Deserializer, de};
 
 use super::ConfigError;
+use crate::slots::PinPolicy;
 
 const DEFAULT_UPSTREAM: &str = "127.0.0.1:8080";
-
-/// When a request names its session's slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PinPolicy {
-    /// Where `/slots` shows that it costs no reuse
-    #[default]
-    Auto,
-    /// Always
-    Always,
-    /// Never; the server chooses
-    Never,
-}
 
 /// How log lines are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Deserialize)]
@@ -52,6 +41,21 @@ pub struct ByteSize(pub u64);
 /// A key. Its `Debug` form is `***`, so that it cannot reach a log by accident.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
+
+/// The spellings of [`PinPolicy`] as a flag. Here and not beside the type, which knows nothing of flags.
+impl ValueEnum for PinPolicy {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Auto, Self::Always, Self::Never]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(match self {
+            Self::Auto => PossibleValue::new("auto").help("Where `/slots` shows that it costs no reuse"),
+            Self::Always => PossibleValue::new("always").help("Always"),
+            Self::Never => PossibleValue::new("never").help("Never; the server chooses"),
+        })
+    }
+}
 
 impl Upstream {
     /// Whether a connection to this upstream would reach a socket bound to `listen`.

@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use session_slot_identity::SessionId;
 
-use super::types::{Action, Grant, Launch, LeaseId, Output, ProbeId, SlotId, Want};
-use super::{Backoff, Held, Phase, PinPolicy, Sight, SlotTable, Waiter};
+use super::types::{Action, Grant, Launch, LeaseId, Output, PinPolicy, ProbeId, SlotId, Want};
+use super::{Backoff, Held, Phase, Sight, SlotTable, Waiter};
 
 /// What is to be done with a waiter now.
 #[derive(Debug, PartialEq, Eq)]

@@ -27,7 +27,6 @@ use std::time::Instant;
 use lru::LruCache;
 use session_slot_identity::SessionId;
 
-pub use crate::config::PinPolicy;
 use probing::Backoff;
 use slot::Slot;
 pub use types::*;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use session_slot_identity::SessionId;
 
 /// A slot's number, from 0, as `id_slot` and `/slots` spell it.
@@ -26,6 +26,19 @@ impl fmt::Display for SlotId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
+}
+
+/// When a session's request names its slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PinPolicy {
+    /// As `/slots` shows it to be best (see `decide`).
+    #[default]
+    Auto,
+    /// Always, whatever the server does with idle slots.
+    Always,
+    /// Never: llama-server chooses. Requests are still held until it has a slot for them.
+    Never,
 }
 
 /// Counts the server's lives as far as the router has noticed: a restart begins a new one.

@@ -80,9 +80,6 @@ impl World {
     }
 
     pub(super) fn answer(&mut self, probe: ProbeId, reading: Reading) {
-        if std::env::var("SEED").is_ok() {
-            eprintln!("answer {probe:?} {reading:?}");
-        }
         self.table.observe(probe, reading, self.now);
         self.collect();
     }
@@ -116,9 +113,6 @@ impl World {
         for output in self.table.take_outputs() {
             match output {
                 Output::Granted(grant) => {
-                    if std::env::var("SEED").is_ok() {
-                        eprintln!("grant {grant:?}");
-                    }
                     self.on_the_way.push((grant.lease, grant.launch));
                     self.grants.push(grant.ticket);
                     self.granted.insert(grant.ticket, grant);
@@ -159,9 +153,6 @@ impl World {
     }
 
     pub(super) fn start(&mut self, index: usize, runs: Runs) {
-        if std::env::var("SEED").is_ok() {
-            eprintln!("start {index} {runs:?} way {:?}", self.on_the_way);
-        }
         assert_eq!(
             self.server[index].runs, None,
             "a request named busy slot {index}: llama-server damages an answer"
