@@ -305,6 +305,22 @@ async fn while_the_server_loads_its_model_its_own_503_is_passed_on() {
 }
 
 #[tokio::test]
+async fn a_turn_that_comes_while_the_server_loads_costs_its_session_no_assignment() {
+    let (fake, folder) = (FakeLlama::start(Options::default()), folder());
+    let router = started_in(&fake, &folder).await;
+    chat(&router.url(), "a", "text").await;
+    let home = slot_of(&chat(&router.url(), "b", "text").await);
+    fake.loading(true);
+    assert_eq!(chat(&router.url(), "b", "text").await.status, 503);
+    router.terminate().await;
+    assert_eq!(router.database().session("b")["slot"], home);
+    fake.loading(false);
+    let router = started_in(&fake, &folder).await;
+    let answer = chat(&router.url(), "b", "text").await;
+    assert_eq!((slot_of(&answer), action_of(&answer)), (home, "home"));
+}
+
+#[tokio::test]
 async fn a_router_started_while_the_server_loads_works_once_it_has_loaded() {
     let fake = FakeLlama::start(Options::default());
     fake.loading(true);

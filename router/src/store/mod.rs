@@ -79,7 +79,7 @@ pub enum Write {
         agent_name: Option<String>,
         /// Kept as it was if `None`.
         client_type: Option<String>,
-        /// The slot; `None` if the server chooses.
+        /// The slot; `None` if the server chooses: the one known before stays.
         slot: Option<u32>,
         /// The server the slot belongs to.
         fingerprint: Option<String>,

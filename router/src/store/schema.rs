@@ -49,16 +49,19 @@ pub(super) const MIGRATIONS: &[M<'static>] = &[M::up(
     CREATE INDEX events_at ON events (at);",
 )];
 
-// `IS` instead of `=`, so that two NULLs are the same server.
+// `IS` instead of `=`, so that two NULLs are the same server. A request sent without a slot leaves the session the one
+// it has: while the server loads, that is the case for all of them.
 const ASSIGN: &str = "
     INSERT INTO sessions (session, agent_name, client_type, slot, fingerprint, first_used, last_used, requests)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, 1)
     ON CONFLICT (session) DO UPDATE SET
         agent_name  = COALESCE(excluded.agent_name, agent_name),
         client_type = COALESCE(excluded.client_type, client_type),
-        id_task     = CASE WHEN slot IS excluded.slot AND fingerprint IS excluded.fingerprint THEN id_task END,
-        n_tokens    = CASE WHEN slot IS excluded.slot AND fingerprint IS excluded.fingerprint THEN n_tokens END,
-        slot        = excluded.slot,
+        id_task     = CASE WHEN slot IS COALESCE(excluded.slot, slot) AND fingerprint IS excluded.fingerprint
+                      THEN id_task END,
+        n_tokens    = CASE WHEN slot IS COALESCE(excluded.slot, slot) AND fingerprint IS excluded.fingerprint
+                      THEN n_tokens END,
+        slot        = COALESCE(excluded.slot, slot),
         fingerprint = excluded.fingerprint,
         last_used   = excluded.last_used,
         requests    = requests + 1";
@@ -228,6 +231,26 @@ mod tests {
         write(&db, left(42));
         write(&db, assigned("s", Some(2), 4));
         assert_eq!(id_task(), None, "another slot");
+    }
+
+    #[test]
+    fn a_request_sent_without_a_slot_leaves_the_session_the_one_it_has() {
+        let db = memory();
+        write(&db, named(None, None, 1));
+        write(&db, left(41));
+        let unnamed = |fingerprint: Option<&str>| match named(None, None, 2) {
+            Write::Assigned { session, agent_name, client_type, at, .. } => {
+                let fingerprint = fingerprint.map(str::to_owned);
+                Write::Assigned { session, agent_name, client_type, slot: None, fingerprint, at }
+            }
+            other => other,
+        };
+        write(&db, unnamed(None));
+        let saved = load_sessions(&db).unwrap().remove(0);
+        assert_eq!((saved.slot, saved.id_task, saved.n_tokens), (Some(1), Some(41), Some(7)));
+        write(&db, unnamed(Some("another server")));
+        let saved = load_sessions(&db).unwrap().remove(0);
+        assert_eq!((saved.slot, saved.id_task, saved.n_tokens), (Some(1), None, None));
     }
 
     #[test]

@@ -57,11 +57,12 @@ async fn after_a_client_of_a_whole_answer_has_left_its_slot_is_not_granted_befor
     fake.wait_processing(1).await;
     leaving.abort();
     // The server runs on until it has been left alone for a second; polls put that off.
-    let left = Instant::now();
+    let (left, polls) = (Instant::now(), fake.poll_count());
     let next = chat(&router.url(), "b", "next").await;
     assert_eq!((next.status.as_u16(), slot_of(&next)), (200, 0));
     assert!(left.elapsed() > Duration::from_millis(900), "{:?}", left.elapsed());
     assert!(left.elapsed() < Duration::from_secs(12), "{:?}", left.elapsed());
+    assert!(fake.poll_count() - polls <= 10, "{} polls", fake.poll_count() - polls);
     fake.assert_clean();
 }
 

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use session_slot_tests::client::{self, Outgoing, chat, chat_request};
-use session_slot_tests::{Options, Session};
+use session_slot_tests::{FakeLlama, Options, Router, Session};
 
 use crate::{action_of, held_turn, last_words, slot_of, started};
 
@@ -191,4 +191,59 @@ async fn a_slot_count_of_one_works() {
         assert_eq!(slot_of(&turn.await.expect("it should end")), 0);
     }
     assert_eq!(fake.launches().len(), 8);
+}
+
+#[tokio::test]
+async fn a_server_that_shows_its_slots_only_for_a_key_is_used_without_naming_any() {
+    let (fake, router) = started(Options { api_key: Some("k".to_owned()), ..Options::default() }).await;
+    for _ in 0..3 {
+        let turn = chat_request(&router.url(), "a", "words").header("authorization", "Bearer k");
+        let answer = client::send(turn).await;
+        assert_eq!((answer.status.as_u16(), action_of(&answer)), (200, "free"));
+    }
+    assert!(fake.received().iter().all(|one| one.json().get("id_slot").is_none()));
+    let status = router.status().await;
+    let advice = status["server"]["advice"][0].as_str().unwrap_or_default().to_owned();
+    assert!(advice.contains("--upstream-api-key-file"), "{advice}");
+}
+
+#[tokio::test]
+async fn with_the_servers_key_the_router_sees_its_slots() {
+    let fake = FakeLlama::start(Options { api_key: Some("k".to_owned()), ..Options::default() });
+    let folder = tempfile::tempdir().expect("a temporary folder should be possible");
+    let file = folder.path().join("key");
+    std::fs::write(&file, "k\n").expect("the folder is ours");
+    let router =
+        Router::builder(&fake).flag("--upstream-api-key-file", &file.to_string_lossy()).start().await;
+    assert_eq!(action_of(&chat(&router.url(), "a", "words").await), "new");
+    assert_eq!(action_of(&chat(&router.url(), "a", "words").await), "home");
+}
+
+#[tokio::test]
+async fn on_a_server_that_ignores_the_slot_named_every_request_is_served() {
+    let (_fake, router) = started(Options { honour_id_slot: false, ..Options::default() }).await;
+    let turns: Vec<_> = (0..24)
+        .map(|n| {
+            client::send_later(chat_request(&router.url(), &format!("s{}", n % 6), &format!("turn {n}")))
+        })
+        .collect();
+    for turn in turns {
+        assert_eq!(turn.await.expect("it should end").status, 200);
+    }
+    router.wait_quiet().await;
+}
+
+#[tokio::test]
+#[ignore = "a request that runs elsewhere than in the slot it named counts twice: as its lease and as foreign work"]
+async fn on_a_server_that_ignores_the_slot_named_all_slots_are_used() {
+    let (fake, router) = started(Options { honour_id_slot: false, ..Options::default() }).await;
+    let mut turns = Vec::new();
+    for (count, id) in (1..).zip(["a", "b", "c", "d"]) {
+        turns.push(client::send_later(held_turn(&router, id, "turns")));
+        fake.wait_processing(count).await;
+    }
+    fake.release("turns");
+    for turn in turns {
+        assert_eq!(turn.await.expect("it should end").status, 200);
+    }
 }
