@@ -66,7 +66,9 @@ async fn serve(config: Config) -> Result<(), Box<dyn std::error::Error>> {
 /// Log lines go to stdout through a thread of their own: a reader that stalls must not stall requests.
 fn start_log(format: LogFormat) -> WorkerGuard {
     let (writer, guard) = tracing_appender::non_blocking(std::io::stdout());
-    let filter = EnvFilter::try_from_env("SLOT_ROUTER_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    // The migrations' own lines name files of the machine this was built on.
+    let usual = || EnvFilter::new("info,rusqlite_migration=warn");
+    let filter = EnvFilter::try_from_env("SLOT_ROUTER_LOG").unwrap_or_else(|_| usual());
     let log = tracing_subscriber::fmt()
         .with_writer(writer)
         .with_env_filter(filter)
