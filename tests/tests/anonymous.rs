@@ -182,9 +182,11 @@ async fn an_anonymous_request_that_names_a_slot_waits_for_that_slot() {
 
 #[tokio::test]
 async fn an_anonymous_request_that_names_a_slot_waits_for_foreign_work_in_it() {
-    let (fake, router) = started(Options::default()).await;
+    let fake = FakeLlama::start(Options::default());
     let foreign = fake.foreign("HOLD:foreign", Some(2));
     fake.wait_processing(1).await;
+    let router = Router::start(&fake).await;
+    router.wait_foreign(2).await;
     let named = client::send_later(completion(&router, r#"{"prompt":"named","id_slot":2}"#));
     router.wait_waiting(1).await;
     assert_eq!(chat(&router.url(), "s", "turn").await.status, 200);

@@ -18,6 +18,9 @@ use super::reply::Reply;
 use super::routes;
 use super::state::Shared;
 
+/// Whether a socket that does not listen can share the port of one that does, without getting any
+/// of its connections.
+const SHARES_PORTS: bool = cfg!(target_os = "linux");
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
 
@@ -27,6 +30,8 @@ pub(super) enum Port {
     Open {
         stop: watch::Sender<bool>,
         accepting: JoinHandle<()>,
+        /// Bound all the while, so that no other test gets the port at the moment it is closed.
+        reserved: Option<TcpSocket>,
     },
     /// Bound, so that nobody else gets the port, but not listening: connections are refused.
     Refusing(TcpSocket),
@@ -37,9 +42,7 @@ pub(super) enum Port {
 impl Port {
     /// Binds the address.
     pub(super) fn bind(address: SocketAddr) -> io::Result<(Self, SocketAddr)> {
-        let socket = TcpSocket::new_v4()?;
-        socket.set_reuseaddr(true)?;
-        socket.bind(address)?;
+        let socket = bound(address)?;
         let address = socket.local_addr()?;
         Ok((Self::Refusing(socket), address))
     }
@@ -48,22 +51,32 @@ impl Port {
     pub(super) fn open(&mut self, shared: &Arc<Shared>) -> io::Result<()> {
         if let Self::Refusing(socket) = std::mem::replace(self, Self::Changing) {
             let (stop, stopped) = watch::channel(false);
+            let reserved = SHARES_PORTS.then(|| bound(socket.local_addr()?)).transpose()?;
             let listener = socket.listen(BACKLOG)?;
             let accepting = tokio::spawn(accept(listener, Arc::clone(shared), stopped));
-            *self = Self::Open { stop, accepting };
+            *self = Self::Open { stop, accepting, reserved };
         }
         Ok(())
     }
 
     /// Cuts all connections and refuses new ones. When it returns that has happened.
     pub(super) async fn close(&mut self, address: SocketAddr) -> io::Result<()> {
-        if let Self::Open { stop, accepting } = std::mem::replace(self, Self::Changing) {
+        if let Self::Open { stop, accepting, reserved } = std::mem::replace(self, Self::Changing) {
             stop.send_replace(true);
             accepting.await.map_err(io::Error::other)?;
-            *self = Self::bind(address)?.0;
+            *self = Self::Refusing(reserved.map_or_else(|| bound(address), Ok)?);
         }
         Ok(())
     }
+}
+
+fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    #[cfg(target_os = "linux")]
+    socket.set_reuseport(true)?;
+    socket.bind(address)?;
+    Ok(socket)
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {

@@ -1,7 +1,7 @@
 //! The router's own headers and pages.
 use serde_json::{Value, json};
-use session_slot_tests::Options;
 use session_slot_tests::client::{self, Outgoing, chat, chat_request};
+use session_slot_tests::{FakeLlama, Options, Router};
 
 use crate::{completion, started};
 
@@ -48,15 +48,16 @@ async fn health_is_the_routers_own_and_does_not_ask_the_server() {
 
 #[tokio::test]
 async fn the_status_tells_of_server_slots_leases_waiters_sessions_and_totals() {
-    let (fake, router) = started(Options::default().slots(2)).await;
+    let fake = FakeLlama::start(Options::default().slots(2));
     let foreign = fake.foreign("HOLD:foreign", Some(1));
     fake.wait_processing(1).await;
+    let router = Router::start(&fake).await;
+    router.wait_foreign(1).await;
     let running = client::send_later(chat_request(&router.url(), "a", "HOLD:hold words"));
     fake.wait_processing(2).await;
     let waiting = client::send_later(chat_request(&router.url(), "b", "words"));
     router.wait_waiting(1).await;
-    let seen = |status: &Value| status["server"]["slots"][1]["foreign"] == true;
-    let status = router.wait_status("foreign work", seen).await;
+    let status = router.status().await;
     assert!(status["version"].is_string() && status["uptime_s"].is_u64());
     assert_eq!(status["store"], json!({"on_disk": true, "dropped": 0}));
     let server = &status["server"];

@@ -1,16 +1,29 @@
 //! Work that does not come through the router.
 use std::time::Duration;
 
-use session_slot_tests::Options;
 use session_slot_tests::client::{self, chat, chat_request};
+use session_slot_tests::{Answer, FakeLlama, Options, Router};
+use tokio::task::JoinHandle;
 
 use crate::{action_of, last_words, slot_of, started};
 
+/// Foreign work in this slot, seen by the router.
+pub(crate) async fn foreign_in(fake: &FakeLlama, router: &Router, slot: i64) -> JoinHandle<Answer> {
+    let foreign = fake.foreign("HOLD:foreign", Some(slot));
+    fake.wait_processing(1).await;
+    // Any request makes it look.
+    client::post_json(format!("{}/completion", router.url()), r#"{"prompt":"look"}"#).await;
+    router.wait_foreign(slot as usize).await;
+    foreign
+}
+
 #[tokio::test]
 async fn a_new_session_skips_a_slot_that_is_busy_with_foreign_work() {
-    let (fake, router) = started(Options::default()).await;
+    let fake = FakeLlama::start(Options::default());
     let foreign = fake.foreign("HOLD:foreign", Some(0));
     fake.wait_processing(1).await;
+    let router = Router::start(&fake).await;
+    router.wait_foreign(0).await;
     let mut homes = Vec::new();
     for id in ["a", "b", "c", "d"] {
         homes.push(slot_of(&chat(&router.url(), id, id).await));
@@ -24,12 +37,11 @@ async fn a_new_session_skips_a_slot_that_is_busy_with_foreign_work() {
 async fn a_session_waits_for_its_own_slot_while_foreign_work_is_in_it() {
     let (fake, router) = started(Options::default()).await;
     let home = slot_of(&chat(&router.url(), "a", "first").await);
-    let foreign = fake.foreign("HOLD:foreign", Some(home));
-    fake.wait_processing(1).await;
+    let foreign = foreign_in(&fake, &router, home).await;
     let second = client::send_later(chat_request(&router.url(), "a", "second"));
     router.wait_waiting(1).await;
     assert_eq!(chat(&router.url(), "b", "other").await.status, 200);
-    assert_eq!(last_words(&fake), ["first", "other"]);
+    assert_eq!(last_words(&fake), ["first", "look", "other"]);
     fake.release("foreign");
     foreign.await.expect("it should end");
     let second = second.await.expect("it should end");
@@ -38,9 +50,11 @@ async fn a_session_waits_for_its_own_slot_while_foreign_work_is_in_it() {
 
 #[tokio::test]
 async fn new_sessions_wait_while_foreign_work_fills_every_slot() {
-    let (fake, router) = started(Options::default().slots(2)).await;
+    let fake = FakeLlama::start(Options::default().slots(2));
     let foreign = [0, 1].map(|slot| fake.foreign(&format!("HOLD:{slot} foreign"), Some(slot)));
     fake.wait_processing(2).await;
+    let router = Router::start(&fake).await;
+    router.wait_foreign(1).await;
     let waiting = client::send_later(chat_request(&router.url(), "a", "a"));
     router.wait_waiting(1).await;
     assert_eq!(last_words(&fake), [""; 0]);
@@ -56,8 +70,7 @@ async fn new_sessions_wait_while_foreign_work_fills_every_slot() {
 async fn waiting_for_foreign_work_costs_few_polls() {
     let (fake, router) = started(Options::default()).await;
     let home = slot_of(&chat(&router.url(), "a", "first").await);
-    let foreign = fake.foreign("HOLD:foreign", Some(home));
-    fake.wait_processing(1).await;
+    let foreign = foreign_in(&fake, &router, home).await;
     let waiting = client::send_later(chat_request(&router.url(), "a", "second"));
     router.wait_waiting(1).await;
     let before = fake.poll_count();

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use session_slot_tests::client::{self, Outgoing, chat, chat_request};
 use session_slot_tests::{FakeLlama, Options, Router, Session};
 
+use crate::foreign::foreign_in;
 use crate::{action_of, held_turn, last_words, slot_of, started};
 
 #[tokio::test]
@@ -130,8 +131,7 @@ async fn after_the_silence_a_slot_with_foreign_work_is_seen_again() {
     fake.resume_slots();
     let up = |status: &Value| status["server"]["reach"] == "up";
     router.wait_status("answer", up).await;
-    let foreign = fake.foreign("HOLD:foreign", Some(home));
-    fake.wait_processing(1).await;
+    let foreign = foreign_in(&fake, &router, home).await;
     let waiting = client::send_later(chat_request(&router.url(), "a", "second"));
     router.wait_waiting(1).await;
     fake.release("foreign");
