@@ -151,6 +151,13 @@ impl Router {
         self.wait_status(&what, |status| status["server"]["waiting"] == count).await;
     }
 
+    /// Waits until it has seen the work in this slot that did not come through it. From then on it
+    /// knows of it even if a busy machine makes the next look too slow to count.
+    pub async fn wait_foreign(&self, slot: usize) {
+        let seen = |status: &Value| status["server"]["slots"][slot]["foreign"] == true;
+        self.wait_status("foreign work", seen).await;
+    }
+
     /// Waits until no request runs or waits.
     pub async fn wait_quiet(&self) {
         let quiet = |status: &Value| status["server"]["leases"] == 0 && status["server"]["waiting"] == 0;
