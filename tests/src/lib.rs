@@ -4,12 +4,15 @@
 //! - [`router`]: [`Router`], the real binary as a child process, its log read line by line.
 //! - [`client`]: requests whole, streamed, or byte by byte.
 //! - [`raw_upstream`]: a server of a few given bytes, for what no HTTP library would say.
+//! - [`real`]: a real llama-server with a real model.
 pub mod client;
 pub mod fake;
 pub mod raw_upstream;
+pub mod real;
 pub mod router;
 
 pub use client::{Answer, Outgoing, RawConnection, Session, Streaming};
 pub use fake::{FakeLlama, Options};
 pub use raw_upstream::RawUpstream;
+pub use real::RealLlama;
 pub use router::Router;

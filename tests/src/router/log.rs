@@ -16,13 +16,13 @@ struct Output {
 
 /// The lines so far.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(crate) struct Lines {
     output: watch::Receiver<Output>,
 }
 
 impl Lines {
     /// Reads a pipe on a thread of its own until it ends.
-    pub(super) fn read(pipe: impl Read + Send + 'static) -> Self {
+    pub(crate) fn read(pipe: impl Read + Send + 'static) -> Self {
         let (told, output) = watch::channel(Output::default());
         std::thread::spawn(move || {
             for line in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
@@ -34,7 +34,7 @@ impl Lines {
         Self { output }
     }
 
-    pub(super) fn all(&self) -> Vec<String> {
+    pub(crate) fn all(&self) -> Vec<String> {
         self.output.borrow().lines.clone()
     }
 
@@ -42,7 +42,7 @@ impl Lines {
         json(&self.output.borrow().lines)
     }
 
-    pub(super) fn dump(&self) -> String {
+    pub(crate) fn dump(&self) -> String {
         self.all().join("\n")
     }
 
@@ -60,10 +60,14 @@ impl Lines {
     }
 
     /// Waits for either a line that gives a value or the end of the output.
-    pub(super) async fn first<R>(&self, pick: impl Fn(&str) -> Option<R>) -> Option<R> {
+    pub(crate) async fn first<R>(&self, pick: impl Fn(&str) -> Option<R>) -> Option<R> {
         let first = |lines: &[String]| lines.iter().find_map(|line| pick(line));
         self.found(|output| output.ended || first(&output.lines).is_some()).await;
         first(&self.all())
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.output.borrow().ended
     }
 
     /// Waits for the end of the output.

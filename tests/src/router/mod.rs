@@ -2,7 +2,7 @@
 mod binary;
 mod builder;
 mod database;
-mod log;
+pub(crate) mod log;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
