@@ -1,5 +1,6 @@
 # What the scripts share: messages, the cache folder, finding tools, and processes that end with the script.
 # Sourced, not run. bash 3.2 (macOS) must understand it.
+# shellcheck shell=bash disable=SC2034
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 SCRIPTS="$ROOT/scripts"
@@ -49,13 +50,14 @@ build() {
     rm -f "$log"
 }
 
-# answers URL: says whether something answers there with a success. curl, else Python, else bash alone.
+# answers URL: says whether an HTTP server answers there, whatever the status. curl, else Python, else bash alone.
 answers() {
     if have curl; then
-        curl --fail --silent --output /dev/null --noproxy '*' --max-time 2 "$1" 2>/dev/null
+        curl --silent --globoff --output /dev/null --noproxy '*' --max-time 2 "$1" 2>/dev/null
     elif have python3; then
-        python3 -c 'import sys, urllib.request as u
-u.build_opener(u.ProxyHandler({})).open(sys.argv[1], timeout=2)' "$1" >/dev/null 2>&1
+        python3 -c 'import sys, urllib.error, urllib.request as u
+try: u.build_opener(u.ProxyHandler({})).open(sys.argv[1], timeout=2)
+except urllib.error.HTTPError: pass' "$1" >/dev/null 2>&1
     else
         answers_plain "$1"
     fi
@@ -63,19 +65,17 @@ u.build_opener(u.ProxyHandler({})).open(sys.argv[1], timeout=2)' "$1" >/dev/null
 
 # The same over bash's own /dev/tcp.
 answers_plain() {
-    local rest="${1#http://}" authority host port status
+    local rest="${1#http://}" authority host line
     authority="${rest%%/*}"
     host="${authority%:*}"
-    port="${authority##*:}"
     host="${host#[}"
-    host="${host%]}"
-    status="$( (
-        exec 3<>"/dev/tcp/$host/$port" || exit 1
+    line="$( (
+        exec 3<>"/dev/tcp/${host%]}/${authority##*:}" || exit 1
         printf 'GET /%s HTTP/1.0\r\nHost: %s\r\n\r\n' "${rest#*/}" "$authority" >&3
         IFS= read -r -t 2 line <&3 && printf '%s' "$line"
     ) 2>/dev/null)" || return 1
-    case "$status" in
-        "HTTP/1."[01]" 2"*) return 0 ;;
+    case "$line" in
+        HTTP/1.*) return 0 ;;
     esac
     return 1
 }
@@ -125,26 +125,49 @@ end_work() {
 start_helper() {
     local name="$1"
     shift
+    # Emptied here, not only by the child's redirection: url_of could otherwise still read an earlier helper's line.
+    : >"$WORK/$name.out"
+    : >"$WORK/$name.err"
     "$@" >"$WORK/$name.out" 2>"$WORK/$name.err" <"$WORK/alive" 8>&- &
     HELPER=$!
     HELPERS="$HELPERS $HELPER"
 }
 
-# Ends one helper by its PID and forgets it.
-end_helper() {
-    local pid="$1" other rest=""
-    for other in $HELPERS; do [ "$other" = "$pid" ] || rest="$rest $other"; done
+# Takes a PID off the list of helpers.
+forget() {
+    local other rest=""
+    for other in $HELPERS; do [ "$other" = "$1" ] || rest="$rest $other"; done
     HELPERS="$rest"
+}
+
+# Ends one helper by its PID.
+end_helper() {
+    local pid="$1"
+    forget "$pid"
     kill "$pid" 2>/dev/null || true
     ended_within "$pid" 150 || kill -KILL "$pid" 2>/dev/null || true
     # Collected here, so that bash does not report the end of the job.
     wait "$pid" 2>/dev/null || true
 }
 
+# run_interruptibly COMMAND...: as the command alone, but a signal to this script ends it at once: bash runs no trap
+# while it waits for a command in the foreground.
+run_interruptibly() {
+    local pid status=0
+    "$@" 8>&- &
+    pid=$!
+    HELPERS="$HELPERS $pid"
+    wait "$pid" || status=$?
+    forget "$pid"
+    return "$status"
+}
+
 # url_of NAME: waits for the line `listening on URL` of the helper started last, and prints the URL.
 url_of() {
     local left=1200 url=""
     while [ "$left" -gt 0 ]; do
+        # Gone when this script is being ended meanwhile.
+        [ -d "$WORK" ] || return 1
         url="$(sed -n 's/^listening on //p' "$WORK/$1.out" | head -n 1)"
         [ -z "$url" ] || break
         is_running "$HELPER" || break

@@ -127,8 +127,15 @@ impl Conversation {
                 tool
             })
             .collect();
+        let mut input = self.turns(question);
+        for answer in input.iter_mut().filter(|item| item["role"] == "assistant") {
+            // llama-server refuses a past answer that is a bare text here.
+            answer["content"] =
+                json!([{"type": "output_text", "text": answer["content"], "annotations": []}]);
+            answer["type"] = json!("message");
+        }
         json!({
-            "model": "local", "instructions": self.system, "input": self.turns(question),
+            "model": "local", "instructions": self.system, "input": input,
             "tools": tools, "max_output_tokens": self.size.max_tokens,
         })
     }

@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use bytes::Bytes;
 use serde::Deserializer as _;
-use serde::de::{MapAccess, Visitor};
+use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use session_slot_identity::SessionId;
 use thiserror::Error;
@@ -38,6 +38,7 @@ pub struct Parsed {
     asked_slot: AskedSlot,
     asked_slot_text: Option<String>,
     streams: bool,
+    tasks: u32,
 }
 
 /// The slot a body names by itself, as llama-server would read it.
@@ -114,6 +115,7 @@ pub fn parse(body: &[u8]) -> Result<Option<Parsed>, BodyError> {
         asked_slot: asked.map_or(AskedSlot::Absent, asked_slot),
         asked_slot_text: asked.map(|raw| truncated(raw, ASKED_TEXT_MAX_BYTES).to_owned()),
         streams: scan.streams,
+        tasks: scan.answers.saturating_mul(scan.prompts),
         layout: scan.layout,
     }))
 }
@@ -155,6 +157,12 @@ impl Parsed {
         self.streams
     }
 
+    /// How many slots llama-server wants for it, at least 1: one for each answer (`n`, `n_cmpl`) to each prompt (a
+    /// list under `prompt`, `input` or `documents`). Only one of them can be named.
+    pub fn tasks(&self) -> u32 {
+        self.tasks
+    }
+
     /// The body without the routing members and with `id_slot` edited; every other byte of `body` is kept.
     ///
     /// `body` must be the one this was parsed from. Where nothing changes, the very same bytes come back uncopied.
@@ -174,19 +182,30 @@ enum Role {
     ClientType,
     Slot,
     Stream,
+    /// How many answers are asked for.
+    Answers,
+    /// A list of several prompts, if it is a list.
+    Prompts,
 }
 
 impl Role {
-    const ALL: [Self; 5] = [Self::Session, Self::AgentName, Self::ClientType, Self::Slot, Self::Stream];
+    /// `n_cmpl` is llama-server's own name for `n`; `input` and `documents` belong to embeddings and reranking.
+    const NAMES: [(&'static str, Self); 10] = [
+        ("agent_session_id", Self::Session),
+        ("agent_name", Self::AgentName),
+        ("client_type", Self::ClientType),
+        ("id_slot", Self::Slot),
+        ("stream", Self::Stream),
+        ("n", Self::Answers),
+        ("n_cmpl", Self::Answers),
+        ("prompt", Self::Prompts),
+        ("input", Self::Prompts),
+        ("documents", Self::Prompts),
+    ];
 
+    /// The name of a member that there is only one of.
     fn name(self) -> &'static str {
-        match self {
-            Self::Session => "agent_session_id",
-            Self::AgentName => "agent_name",
-            Self::ClientType => "client_type",
-            Self::Slot => "id_slot",
-            Self::Stream => "stream",
-        }
+        Self::NAMES.iter().find(|(_, role)| *role == self).map_or("", |(name, _)| name)
     }
 
     /// The role of the member whose name is spelled `raw` in the body, quotes included.
@@ -202,7 +221,7 @@ impl Role {
     }
 
     fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|role| role.name() == name)
+        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, role)| *role)
     }
 }
 
@@ -289,6 +308,8 @@ struct Scan<'a> {
     /// Raw JSON values, one for each of the layout's marks.
     values: Vec<(Role, &'a str)>,
     streams: bool,
+    answers: u32,
+    prompts: u32,
     /// There are more than [`MARKS_MAX`].
     overfull: bool,
 }
@@ -299,7 +320,15 @@ impl<'a> Scan<'a> {
         let text = body.strip_prefix(UTF8_BOM).unwrap_or(body);
         let open = body.len() - text.len() + text.iter().position(|byte| !is_json_space(*byte))?;
         let layout = Layout { head_end: open + 1, tail_start: open + 1, ..Layout::default() };
-        let scan = Self { body, layout, values: Vec::new(), streams: false, overfull: false };
+        let scan = Self {
+            body,
+            layout,
+            values: Vec::new(),
+            streams: false,
+            answers: 1,
+            prompts: 1,
+            overfull: false,
+        };
         let scan = serde_json::Deserializer::from_slice(text).deserialize_map(scan).ok()?;
         let tail = body[scan.layout.tail_start..].iter().skip_while(|byte| is_json_space(**byte)).skip(1);
         // llama-server takes a NUL after the object for the end of the text. Did we not, its `id_slot` would pass unseen.
@@ -317,6 +346,8 @@ impl<'a> Scan<'a> {
         let gap = std::mem::replace(&mut self.layout.tail_start, value_range.end);
         match Role::of(key) {
             Some(Role::Stream) => self.streams = value == "true",
+            Some(Role::Answers) => self.answers = self.answers.max(count(value)),
+            Some(Role::Prompts) => self.prompts = self.prompts.max(list_length(value)),
             Some(_) if self.layout.marks.len() == MARKS_MAX => self.overfull = true,
             Some(role) => {
                 self.values.push((role, value));
@@ -399,6 +430,45 @@ fn label_text(raw: &str) -> Option<String> {
     if text.is_empty() { None } else { Some(text.to_owned()) }
 }
 
+/// A number of answers; anything but a number above 1 means one.
+fn count(raw: &str) -> u32 {
+    let number =
+        if raw.starts_with(|first: char| first == '-' || first.is_ascii_digit()) { cpp_int(raw) } else { 1 };
+    u32::try_from(number).unwrap_or(1).max(1)
+}
+
+/// How many prompts a list holds. A list with numbers in it is one prompt, written as tokens; and so, since a chat
+/// has its own list of messages, is `input` on `/v1/responses`, whose items are objects.
+fn list_length(raw: &str) -> u32 {
+    if !raw.starts_with('[') {
+        return 1;
+    }
+    let length = serde_json::Deserializer::from_str(raw).deserialize_seq(Prompts);
+    length.unwrap_or(1).max(1)
+}
+
+/// Counts the items of a list of prompts without keeping them; an error for one that is a single prompt.
+struct Prompts;
+
+impl<'de> Visitor<'de> for Prompts {
+    type Value = u32;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of prompts")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<u32, A::Error> {
+        let mut length = 0_u32;
+        while let Some(item) = items.next_element::<&'de RawValue>()? {
+            if !item.get().starts_with(['"', '[']) {
+                return Err(de::Error::custom("one prompt"));
+            }
+            length = length.saturating_add(1);
+        }
+        Ok(length)
+    }
+}
+
 /// What llama-server makes of an `id_slot`: it wants a C++ `int`, gets numbers and booleans converted to it, and takes
 /// anything else for absent. (Booleans were seen to work: `true` is slot 1.)
 fn asked_slot(raw: &str) -> AskedSlot {
@@ -445,6 +515,31 @@ mod tests {
 
     fn refusal(body: &str) -> BodyError {
         parse(body.as_bytes()).expect_err("refused")
+    }
+
+    #[test]
+    fn every_answer_to_every_prompt_is_a_task() {
+        let cases = [
+            (r#"{"prompt":"a"}"#, 1),
+            (r#"{"n":3}"#, 3),
+            (r#"{"n":0}"#, 1),
+            (r#"{"n":-2}"#, 1),
+            (r#"{"n":null,"n_cmpl":2}"#, 2),
+            (r#"{"n":"4"}"#, 1),
+            (r#"{"prompt":["a","b"],"n":2}"#, 4),
+            (r#"{"prompt":[[1,2],[3]]}"#, 2),
+            (r#"{"prompt":[1,2,3]}"#, 1),
+            (r#"{"prompt":["a",5,"b"]}"#, 1),
+            (r#"{"prompt":[]}"#, 1),
+            (r#"{"input":["a","b","c"]}"#, 3),
+            (r#"{"input":[{"role":"user","content":"a"},{"role":"user","content":"b"}]}"#, 1),
+            (r#"{"query":"q","documents":["a","b"]}"#, 2),
+            (r#"{"messages":[{"n":5}]}"#, 1),
+            (r#"{"n":99999999999}"#, 1_215_752_191),
+        ];
+        for (body, tasks) in cases {
+            assert_eq!(parsed(body).tasks(), tasks, "{body}");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use tokio::time::{sleep_until, timeout};
 use tracing::{info, warn};
 
 use crate::slots::{
-    Action, Due, End, Grant, Home, Launch, LeaseId, Mark, Output, PinPolicy, Reading, Refusal, SlotId,
+    Action, Due, End, Grant, Home, Launch, LeaseId, Mark, Output, PinPolicy, Reading, Refusal, Shape, SlotId,
     SlotTable, TableSnapshot, Ticket, Want,
 };
 use crate::store::{SavedSession, Store, Write};
@@ -25,6 +25,8 @@ use crate::usage::Usage;
 
 /// After this the leases alone decide: the server is in a long prefill.
 const SILENCE: Duration = Duration::from_millis(250);
+/// How long the start waits for `/props` before it takes stored hints over without knowing whose they are.
+const INTRODUCTION: Duration = Duration::from_secs(2);
 /// After this a probe is given up and another one may be sent.
 const GIVE_UP: Duration = Duration::from_secs(30);
 
@@ -50,6 +52,8 @@ pub struct Dispatch {
 #[derive(Debug)]
 struct State {
     table: SlotTable,
+    /// Hints of an earlier run, until the table takes them over.
+    saved: Vec<SavedSession>,
     /// Who waits for a grant.
     waiting: HashMap<Ticket, Waiting>,
     server: Server,
@@ -137,10 +141,13 @@ impl Dispatch {
     /// A dispatcher that has not asked its server anything yet. `saved` are hints of an earlier run.
     #[must_use]
     pub fn new(policy: PinPolicy, upstream: Upstream, store: Store, saved: Vec<SavedSession>) -> Arc<Self> {
-        let mut table = SlotTable::new(policy);
-        table.restore(saved.into_iter().filter_map(hint));
-        let server = Server { stale: true, ..Server::default() };
-        let state = State { table, waiting: HashMap::new(), server, totals: Totals::default() };
+        let state = State {
+            table: SlotTable::new(policy),
+            saved,
+            waiting: HashMap::new(),
+            server: Server { stale: true, ..Server::default() },
+            totals: Totals::default(),
+        };
         Arc::new(Self { state: Mutex::new(state), wake: Notify::new(), upstream, store })
     }
 
@@ -148,13 +155,13 @@ impl Dispatch {
     ///
     /// # Errors
     /// When the server can't be reached, or the router is stopping.
-    pub async fn acquire(self: &Arc<Self>, want: Want, who: Who) -> Result<Lease, Refusal> {
+    pub async fn acquire(self: &Arc<Self>, want: Want, shape: Shape, who: Who) -> Result<Lease, Refusal> {
         let (answer, granted) = oneshot::channel();
         let since = Instant::now();
         let ticket = {
             let mut state = self.lock();
             state.totals.requests += 1;
-            let ticket = state.table.enqueue(want.clone(), since);
+            let ticket = state.table.enqueue(want.clone(), shape, since);
             state.waiting.insert(ticket, Waiting { answer, want, who, since });
             ticket
         };
@@ -251,6 +258,7 @@ impl Dispatch {
 
     /// Asks `/slots` whenever the table wants to know, for as long as the router runs.
     pub async fn watch(self: Arc<Self>) {
+        self.take_over_hints().await;
         self.probe().await;
         loop {
             let due = self.lock().table.next_probe();
@@ -263,6 +271,19 @@ impl Dispatch {
                 None => self.wake.notified().await,
             }
         }
+    }
+
+    /// Before the first probe, so that nothing has been decided without them. What a session left in a slot is only
+    /// believed of the very server it was left on.
+    async fn take_over_hints(self: &Arc<Self>) {
+        let introduced = timeout(INTRODUCTION, self.refresh_props()).await;
+        self.change(|state| {
+            let fingerprint = state.server.props.as_ref().map(Props::fingerprint);
+            // If the server is not there yet it is asked again once it is.
+            state.server.stale = introduced.is_err() || fingerprint.is_none();
+            let saved = std::mem::take(&mut state.saved);
+            state.table.restore(saved.into_iter().filter_map(|saved| hint(saved, fingerprint.as_deref())));
+        });
     }
 
     /// One probe: single-flight, so one answer serves every decision that was waiting when it was asked.
@@ -342,9 +363,11 @@ impl Dispatch {
 
 type Delivery = (oneshot::Sender<Result<Lease, Refusal>>, Result<Lease, Refusal>);
 
-fn hint(saved: SavedSession) -> Option<(SessionId, Option<Home>)> {
+fn hint(saved: SavedSession, fingerprint: Option<&str>) -> Option<(SessionId, Option<Home>)> {
     let session = SessionId::new(&saved.session).ok()?;
+    let same_server = saved.fingerprint.is_some() && saved.fingerprint.as_deref() == fingerprint;
     let left = saved.id_task.zip(saved.n_tokens).map(|(id_task, tokens)| Mark { id_task, tokens });
+    let left = left.filter(|_| same_server);
     // A slot number beyond this is no hint but damage: no llama-server has that many.
     let slot = saved.slot.filter(|slot| *slot < 4096);
     Some((session, slot.map(|slot| Home { slot: SlotId(slot), left })))

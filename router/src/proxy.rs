@@ -21,7 +21,7 @@ use crate::headers;
 use crate::linger::lingering;
 use crate::record::Record;
 use crate::refusal::Refusal;
-use crate::slots::{Launch, Want};
+use crate::slots::{Launch, Shape, Want};
 use crate::status;
 use crate::store::Store;
 use crate::stream::Forwarded;
@@ -32,9 +32,9 @@ const SLOT: HeaderName = HeaderName::from_static("x-slot-router-slot");
 const ACTION: HeaderName = HeaderName::from_static("x-slot-router-action");
 const WAITED: HeaderName = HeaderName::from_static("x-slot-router-waited-ms");
 
-/// Requests that make llama-server take a slot (its `tools/server`, build b11434). Counting tokens, templates and
-/// the like do not. `/api/chat` is its Ollama-compatible route.
-const SLOT_TAKING: [&str; 20] = [
+/// Requests that make llama-server take a slot, the one named by `id_slot` if there is one (its `tools/server`, build
+/// b11434). Counting tokens, templates and the like take none. `/api/chat` is its Ollama-compatible route.
+const HEEDS_SLOT: [&str; 12] = [
     "/completion",
     "/completions",
     "/v1/completions",
@@ -45,17 +45,13 @@ const SLOT_TAKING: [&str; 20] = [
     "/responses",
     "/v1/responses",
     "/infill",
-    "/embedding",
-    "/embeddings",
-    "/v1/embeddings",
-    "/rerank",
-    "/reranking",
-    "/v1/rerank",
-    "/v1/reranking",
-    "/v1/audio/transcriptions",
     "/audio/transcriptions",
-    "/v1/chat/completions/",
+    "/v1/audio/transcriptions",
 ];
+
+/// Requests that make it take a slot of its own choice, whatever they name.
+const SERVERS_CHOICE: [&str; 7] =
+    ["/embedding", "/embeddings", "/v1/embeddings", "/rerank", "/reranking", "/v1/rerank", "/v1/reranking"];
 
 /// Everything a handler needs.
 #[derive(Debug)]
@@ -99,7 +95,7 @@ async fn guard(State(app): State<Arc<App>>, request: Request, next: axum::middle
 async fn handle(State(app): State<Arc<App>>, request: Request) -> Response {
     let path = request.uri().path().to_owned();
     let mut record = Record::new(&app.store, request.method(), &path);
-    let takes_slot = request.method() == Method::POST && SLOT_TAKING.contains(&&*headers::unescaped(&path));
+    let takes_slot = request.method() == Method::POST && takes_slot(&headers::unescaped(&path));
     let outcome = if takes_slot {
         route(&app, request, &mut record).await
     } else {
@@ -109,6 +105,10 @@ async fn handle(State(app): State<Arc<App>>, request: Request) -> Response {
         Ok((answer, lease)) => answer_with(answer, record, lease),
         Err(refusal) => refuse(record, &refusal, &path),
     }
+}
+
+fn takes_slot(path: &str) -> bool {
+    HEEDS_SLOT.contains(&path) || SERVERS_CHOICE.contains(&path)
 }
 
 fn refuse(mut record: Record, refusal: &Refusal, path: &str) -> Response {
@@ -165,7 +165,9 @@ async fn route(
     // A compressed body can't be edited, so it has no session.
     let parsed = if headers::is_compressed(&parts.headers) { None } else { body::parse(&body)? };
     let (want, who) = wanted(parsed.as_ref(), record);
-    let granted = app.dispatch.acquire(want, who).await;
+    let heeds_slot = !SERVERS_CHOICE.contains(&&*headers::unescaped(parts.uri.path()));
+    let shape = Shape { tasks: parsed.as_ref().map_or(1, Parsed::tasks), heeds_slot };
+    let granted = app.dispatch.acquire(want, shape, who).await;
     let mut lease = granted.map_err(|why| Refusal::of(why, app.upstream.address()))?;
     record.granted(&lease);
     // Also a wish for HTTP/2 (`Upgrade: h2c`): it is no reason to let a request past the slots.
@@ -224,7 +226,7 @@ fn edited(parsed: Option<&Parsed>, body: &Bytes, launch: Launch) -> Bytes {
     let edit = match (parsed.session(), launch) {
         (None, _) => SlotEdit::Keep,
         (Some(_), Launch::Pin { slot, .. }) => SlotEdit::Set(slot.0),
-        (Some(_), Launch::Free) => SlotEdit::Remove,
+        (Some(_), Launch::Free { .. }) => SlotEdit::Remove,
     };
     parsed.rewrite(body, edit)
 }

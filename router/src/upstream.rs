@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::{HttpConnector, capture_connection};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::Deserialize;
 use thiserror::Error;
@@ -157,7 +157,15 @@ impl Upstream {
         {
             request.headers_mut().insert(AUTHORIZATION, key.clone());
         }
+        let connection = capture_connection(&mut request);
         let mut answer = self.client.request(request).await.map_err(|error| self.explain(&error))?;
+        // llama-server closes the connection after a streamed answer, whatever its Keep-Alive header promises (seen in
+        // b11549): the next request on it would be lost.
+        if answer.headers().get(CONTENT_LENGTH).is_none()
+            && let Some(connection) = connection.connection_metadata().as_ref()
+        {
+            connection.poison();
+        }
         *answer.version_mut() = Version::HTTP_11;
         Ok(answer)
     }

@@ -61,7 +61,6 @@ async fn a_restart_of_the_router_keeps_assignments_and_warmth() {
 }
 
 #[tokio::test]
-#[ignore = "a new router learns only from what it sees happen that the server empties idle slots"]
 async fn after_a_restart_of_the_router_on_default_settings_turns_find_what_they_left() {
     let (fake, folder) = (FakeLlama::start(Options::default_settings()), folder());
     let router = started_in(&fake, &folder).await;

@@ -74,25 +74,36 @@ impl SlotTable {
             return Verdict::Wait(Why::Busy);
         }
         if !self.counted || self.sight == Sight::Loading {
-            return Verdict::Go(Launch::Free, Placing::Stay);
+            return Verdict::Go(Launch::Free { alone: false }, Placing::Stay);
         }
-        let strangers = self.slots.iter().filter(|slot| slot.stranger).count();
-        let somewhere = self.leases.values().filter(|held| held.location.is_none() && held.landed).count();
-        let foreign = strangers.saturating_sub(somewhere);
-        if self.leases.len() >= self.slots.len() {
+        let width = self.width(waiter.shape);
+        if self.taken() + width > self.slots.len() {
             return Verdict::Wait(Why::Busy);
         }
-        if self.leases.len() + foreign >= self.slots.len() {
+        if self.taken() + self.foreign() + width > self.slots.len() {
             return Verdict::Wait(Why::Foreign);
         }
-        match &waiter.want {
-            Want::Session(session) if self.policy != PinPolicy::Never => self.place(session, probe),
-            Want::Session(_) | Want::Anonymous => self.free_launch(),
-            Want::Named(number) => match self.obstacle(self.wrap(*number), probe) {
-                Some(why) => Verdict::Wait(why),
-                None => self.pin(self.wrap(*number), Placing::Stay, false, false),
-            },
+        if waiter.shape.tasks > 1 {
+            return self.free_launch(true);
         }
+        match &waiter.want {
+            Want::Session(session) if self.policy != PinPolicy::Never && waiter.shape.heeds_slot => {
+                self.place(session, probe)
+            }
+            Want::Named(number) if waiter.shape.heeds_slot => {
+                let slot = self.wrap(*number);
+                let pinned = || self.pin(slot, Placing::Stay, false, false);
+                self.obstacle(slot, probe).map_or_else(pinned, Verdict::Wait)
+            }
+            Want::Session(_) | Want::Anonymous | Want::Named(_) => self.free_launch(false),
+        }
+    }
+
+    /// Slots at work for nobody known.
+    fn foreign(&self) -> usize {
+        let strangers = self.slots.iter().filter(|slot| slot.stranger).count();
+        let somewhere = self.leases.values().filter(|held| held.location.is_none() && held.landed);
+        strangers.saturating_sub(somewhere.map(|held| held.width).sum())
     }
 
     /// A session goes to its own slot, waiting for it if need be; else to a slot nobody owns; else to the least
@@ -126,21 +137,31 @@ impl SlotTable {
     /// is not provably the session's own is filled with something else first.
     fn pin_session(&self, slot: SlotId, placing: Placing, known: bool) -> Verdict {
         let state = &self.slots[slot.index()];
-        if self.policy == PinPolicy::Always || self.clears_idle != Some(true) {
-            return self.pin(slot, placing, false, false);
-        }
-        // A session that was never here has nothing in the RAM cache: priming an empty slot for it would make the
-        // server hand it, and so take away, the state of another session with the same system prompt.
-        let prime = if known { placing == Placing::Settle || !state.is_warm() } else { !state.is_empty() };
-        self.pin(slot, placing, prime, known || prime)
+        let (prime, alone) = match (self.policy, self.clears_idle) {
+            (PinPolicy::Always | PinPolicy::Never, _) | (_, Some(false)) => (false, false),
+            // A session that was never here has nothing in the RAM cache: priming an empty slot for it would make
+            // the server hand it, and so take away, the state of another session with the same system prompt.
+            (_, Some(true)) if !known => (!state.is_empty(), !state.is_empty()),
+            (_, Some(true)) => (placing == Placing::Settle || !state.is_warm(), true),
+            // Not seen yet. Where a session's state can't be, it may have gone to the RAM cache.
+            (_, None) => {
+                let elsewhere = known && self.has_run() && (placing == Placing::Settle || state.is_empty());
+                (elsewhere, elsewhere)
+            }
+        };
+        self.pin(slot, placing, prime, alone)
+    }
+
+    /// The server has run something, and has several slots: one that is alone is never cleared.
+    fn has_run(&self) -> bool {
+        self.slots.len() > 1 && self.slots.iter().any(|slot| slot.seen.id_task.is_some())
     }
 
     fn pin(&self, slot: SlotId, placing: Placing, prime: bool, alone: bool) -> Verdict {
-        let on_the_way = |held: &Held| !held.landed;
-        let hidden = |held: &Held| held.launch == Launch::Free && held.location.is_none();
+        let hidden = |held: &Held| held.is_free() && held.location.is_none();
         let blocked = self.leases.values().any(|held| {
-            let unseen = hidden(held) && (on_the_way(held) || self.sight != Sight::Clear);
-            unseen || on_the_way(held) && (alone || held.is_alone())
+            let unseen = hidden(held) && (!held.landed || self.sight != Sight::Clear);
+            unseen || !held.landed && (alone || held.is_alone())
         });
         if blocked {
             return Verdict::Wait(Why::Landing);
@@ -148,12 +169,12 @@ impl SlotTable {
         Verdict::Go(Launch::Pin { slot, prime, alone }, placing)
     }
 
-    fn free_launch(&self) -> Verdict {
-        let pinned_on_the_way = |held: &Held| !held.landed && held.launch != Launch::Free;
-        if self.leases.values().any(pinned_on_the_way) {
+    fn free_launch(&self, alone: bool) -> Verdict {
+        let mut on_the_way = self.leases.values().filter(|held| !held.landed);
+        if on_the_way.any(|held| alone || held.is_alone() || !held.is_free()) {
             return Verdict::Wait(Why::Landing);
         }
-        Verdict::Go(Launch::Free, Placing::Stay)
+        Verdict::Go(Launch::Free { alone }, Placing::Stay)
     }
 
     /// What keeps `slot` from being named.
@@ -182,7 +203,7 @@ impl SlotTable {
             Want::Anonymous | Want::Named(_) => None,
         };
         let action = self.settle(session.as_ref(), launch, placing);
-        self.hold(number, session, launch);
+        self.hold(number, session, launch, self.width(waiter.shape));
         self.outputs.push(Output::Granted(Grant {
             ticket: waiter.ticket,
             lease: LeaseId { generation: self.generation, number },
@@ -204,7 +225,7 @@ impl SlotTable {
         }
     }
 
-    fn hold(&mut self, number: u64, session: Option<SessionId>, launch: Launch) {
+    fn hold(&mut self, number: u64, session: Option<SessionId>, launch: Launch, width: usize) {
         if let Some(slot) = launch.slot() {
             self.slots[slot.index()].lease = Some(number);
             self.touch(slot);
@@ -222,6 +243,8 @@ impl SlotTable {
                 session,
                 launch,
                 location: launch.slot(),
+                width,
+                answered: None,
                 after_task,
                 landed: false,
                 landing_from,
@@ -233,7 +256,11 @@ impl SlotTable {
 
 impl Held {
     fn is_alone(&self) -> bool {
-        matches!(self.launch, Launch::Pin { alone: true, .. })
+        matches!(self.launch, Launch::Pin { alone: true, .. } | Launch::Free { alone: true })
+    }
+
+    fn is_free(&self) -> bool {
+        matches!(self.launch, Launch::Free { .. })
     }
 }
 

@@ -77,6 +77,10 @@ struct Held {
     launch: Launch,
     /// Where it runs: known at once for a pin; for a free launch once seen beyond doubt.
     location: Option<SlotId>,
+    /// How many slots it takes.
+    width: usize,
+    /// Its answer had begun when this probe was asked: a slot named for it that is idle then was never heeded.
+    answered: Option<ProbeId>,
     /// The newest task seen when it was granted: its own will be newer.
     after_task: Option<i64>,
     /// The server has begun with it (seen in `/slots`, or an answer has begun).
@@ -105,6 +109,7 @@ enum Phase {
 struct Waiter {
     ticket: Ticket,
     want: Want,
+    shape: Shape,
     since: Instant,
     /// The first probe whose answer may decide about it: one asked after it arrived.
     probe: ProbeId,
@@ -186,10 +191,10 @@ impl SlotTable {
     }
 
     /// A request arrives. It is granted, refused or kept waiting by a later [`SlotTable::observe`].
-    pub fn enqueue(&mut self, want: Want, now: Instant) -> Ticket {
+    pub fn enqueue(&mut self, want: Want, shape: Shape, now: Instant) -> Ticket {
         self.next_ticket += 1;
         let ticket = Ticket(self.next_ticket);
-        let mut waiter = Waiter { ticket, want, since: now, probe: self.asked.next(), waited: false };
+        let mut waiter = Waiter { ticket, want, shape, since: now, probe: self.asked.next(), waited: false };
         waiter.waited = !self.could_go(&waiter);
         self.waiters.push_back(waiter);
         self.check_invariants();
@@ -220,8 +225,11 @@ impl SlotTable {
 
     /// The server has begun to answer a lease's request, so it has a slot there.
     pub fn landed(&mut self, lease: LeaseId) {
+        let probe = self.asked.next();
         let Some(held) = self.held_mut(lease) else { return };
-        if !std::mem::replace(&mut held.landed, true) {
+        held.answered.get_or_insert(probe);
+        // Of several tasks, the first to answer says nothing of the others.
+        if held.width == 1 && !std::mem::replace(&mut held.landed, true) {
             self.reconsider();
         }
     }
@@ -292,7 +300,7 @@ impl SlotTable {
         let held = self.leases.remove(&number)?;
         let probe = self.asked.next();
         if held.location.is_none() {
-            self.departed.push(probe);
+            self.departed.extend(std::iter::repeat_n(probe, held.width));
         }
         if let Some(slot) = held.location {
             let freed = &mut self.slots[slot.index()];
@@ -369,6 +377,16 @@ impl SlotTable {
         {
             self.slots[slot.index()].disown();
         }
+    }
+
+    /// Slots taken by leases.
+    fn taken(&self) -> usize {
+        self.leases.values().map(|held| held.width).sum()
+    }
+
+    /// Slots that a request of this shape takes.
+    fn width(&self, shape: Shape) -> usize {
+        (shape.tasks as usize).clamp(1, self.slots.len().max(1))
     }
 
     fn touch(&mut self, slot: SlotId) {

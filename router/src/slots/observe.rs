@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::types::{Home, Mark, Output, ProbeId, Reading, Refusal, SeenSlot, SlotId};
+use super::types::{Home, Launch, Mark, Output, ProbeId, Reading, Refusal, SeenSlot, SlotId};
 use super::{Held, Phase, Sight, Slot, SlotTable, Unplaced};
 
 /// Without `/slots`, how long llama-server is given to notice that a client has left. It looks after one second
@@ -47,10 +47,12 @@ impl SlotTable {
         if self.counted && self.shows_restart(seen) {
             self.restart();
         }
+        let first_look = !self.counted;
         self.resize(seen.len());
         self.sight = Sight::Clear;
         let newest_task = seen.iter().filter_map(|slot| slot.id_task).max();
-        self.see_each(probe, seen, newest_task);
+        self.see_each(probe, seen, newest_task, first_look);
+        self.unpin_unheeded(probe);
         self.locate(probe);
         self.settle_leaving(probe, now);
         self.note_left(probe);
@@ -120,18 +122,39 @@ impl SlotTable {
     }
 
     /// Takes over what each slot looks like.
-    fn see_each(&mut self, probe: ProbeId, seen: &[SeenSlot], newest_task: Option<i64>) {
+    fn see_each(&mut self, probe: ProbeId, seen: &[SeenSlot], newest_task: Option<i64>, first_look: bool) {
         for (slot, now) in self.slots.iter_mut().zip(seen) {
             let before = std::mem::replace(&mut slot.seen, *now);
             if now.processing {
                 slot.idle_since = None;
             } else if slot.idle_since.is_none() || before.id_task != now.id_task {
-                slot.idle_since = newest_task;
+                // At the first look at a server that has long been running: a used slot that is empty was idle when
+                // a later task started, and was cleared then.
+                let cleared = first_look && now.tokens == Some(0);
+                slot.idle_since = if cleared { now.id_task } else { newest_task };
             }
             slot.stranger = now.processing && slot.lease.is_none() && slot.fresh_from <= probe;
             let held = slot.lease.filter(|_| now.processing).and_then(|number| self.leases.get_mut(&number));
             if let Some(held) = held {
                 held.landed |= held.may_show_in(probe);
+            }
+        }
+    }
+
+    /// Builds that ignore `id_slot` on some routes run a request elsewhere. It shows when its answer has begun and the
+    /// slot named for it is idle, while a newer task is at work: from then on its slot counts as the server's choice.
+    fn unpin_unheeded(&mut self, probe: ProbeId) {
+        let strangers = self.slots.iter().filter(|slot| slot.stranger).filter_map(|slot| slot.seen.id_task);
+        let Some(newest) = strangers.max() else { return };
+        for (number, held) in &mut self.leases {
+            let Some(slot) = held.location.filter(|_| held.answered.is_some_and(|from| from <= probe)) else {
+                continue;
+            };
+            let slot = &mut self.slots[slot.index()];
+            if slot.lease == Some(*number) && !slot.seen.processing && Some(newest) > held.after_task {
+                slot.lease = None;
+                held.location = None;
+                held.launch = Launch::Free { alone: false };
             }
         }
     }
@@ -148,10 +171,11 @@ impl SlotTable {
             self.leases.iter_mut().filter(|(_, held)| held.location.is_none() && held.may_show_in(probe));
         let mut open: Vec<(&u64, &mut Held)> = open.collect();
         self.departed.retain(|gone| *gone > probe);
-        let requests = open.len() + self.departed.len();
+        let requests = open.iter().map(|(_, held)| held.width).sum::<usize>() + self.departed.len();
         for (number, held) in &mut open {
             let fitting: Vec<_> = strangers.iter().filter(|(_, task)| *task > held.after_task).collect();
             held.landed |= fitting.len() >= requests;
+            // Alone on its way and alone among the new tasks, this is its slot.
             if let ([(index, _)], 1) = (fitting.as_slice(), requests) {
                 held.location = Some(SlotId::from_index(*index));
                 self.slots[*index].lease = Some(**number);

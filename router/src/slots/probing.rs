@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::types::{Due, ProbeId};
+use super::types::{Due, ProbeId, SlotId};
 use super::{Phase, Sight, SlotTable, Waiter, Want};
 
 /// Growing intervals between looks at the same thing.
@@ -111,17 +111,17 @@ impl SlotTable {
         if !self.counted || self.sight == Sight::Loading {
             return true;
         }
-        if self.leases.len() >= self.slots.len() {
+        if self.taken() + self.width(waiter.shape) > self.slots.len() {
             return false;
         }
+        let free = |slot: SlotId| self.slots[slot.index()].lease.is_none();
         match &waiter.want {
-            Want::Session(session) => {
-                let home = self.sessions.peek(session).copied().flatten();
-                !self.running.contains_key(session)
-                    && home.is_none_or(|slot| self.slots[slot.index()].lease.is_none())
+            Want::Session(session) if self.running.contains_key(session) => false,
+            Want::Session(session) if waiter.shape.heeds_slot => {
+                self.sessions.peek(session).copied().flatten().is_none_or(free)
             }
-            Want::Anonymous => true,
-            Want::Named(number) => self.slots[self.wrap(*number).index()].lease.is_none(),
+            Want::Named(number) if waiter.shape.heeds_slot => free(self.wrap(*number)),
+            Want::Session(_) | Want::Anonymous | Want::Named(_) => true,
         }
     }
 }

@@ -80,6 +80,21 @@ pub enum Want {
     Named(i64),
 }
 
+/// What llama-server will make of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Slots it takes, at least 1: several answers or several prompts are as many tasks. Only one could be named.
+    pub tasks: u32,
+    /// The route heeds `id_slot`. Embeddings and reranking go where the server likes.
+    pub heeds_slot: bool,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self { tasks: 1, heeds_slot: true }
+    }
+}
+
 /// How a granted request is to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Launch {
@@ -95,7 +110,10 @@ pub enum Launch {
         alone: bool,
     },
     /// Name none; llama-server chooses.
-    Free,
+    Free {
+        /// Nothing else may start before it has landed: its several tasks take whatever slots they find.
+        alone: bool,
+    },
 }
 
 impl Launch {
@@ -104,7 +122,7 @@ impl Launch {
     pub fn slot(self) -> Option<SlotId> {
         match self {
             Self::Pin { slot, .. } => Some(slot),
-            Self::Free => None,
+            Self::Free { .. } => None,
         }
     }
 }

@@ -2,15 +2,17 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::{HeaderValue, header};
+use http_body_util::BodyExt;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::options::KeepAlive;
@@ -100,18 +102,58 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) {
     let _ = stream.set_nodelay(true);
     let keep_alive = shared.read(|state| state.engine.options.keep_alive);
     let served = AtomicUsize::new(0);
+    let streamed = Arc::new(Notify::new());
     let service = service_fn(|request| {
         let number = served.fetch_add(1, Ordering::Relaxed) + 1;
         let reply = routes::handle(Arc::clone(&shared), request);
-        async move { Ok::<_, Infallible>(with_keep_alive(reply.await, number, keep_alive)) }
+        let streamed = Arc::clone(&streamed);
+        async move {
+            let reply = reply.await;
+            let reply = if is_streamed(&reply) && keep_alive.is_some() {
+                watched(reply, Over(streamed))
+            } else {
+                reply
+            };
+            Ok::<_, Infallible>(with_keep_alive(reply, number, keep_alive))
+        }
     });
     let mut server = http1::Builder::new();
     if let Some(limits) = keep_alive {
         // The time to the next request's head: it closes idle connections too.
         server.timer(TokioTimer::new()).header_read_timeout(limits.timeout);
     }
-    // How a connection ends is the client's business.
-    let _ = server.serve_connection(TokioIo::new(stream), service).with_upgrades().await;
+    let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service).with_upgrades());
+    tokio::select! {
+        // How a connection ends is the client's business.
+        _ = &mut connection => {}
+        () = streamed.notified() => {
+            connection.as_mut().graceful_shutdown();
+            let _ = connection.await;
+        }
+    }
+}
+
+/// Tells the connection that a streamed answer is over: llama-server (b11549) closes it then, without having said so.
+struct Over(Arc<Notify>);
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
+
+fn is_streamed(reply: &Reply) -> bool {
+    reply.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "text/event-stream")
+}
+
+fn watched(reply: Reply, over: Over) -> Reply {
+    reply.map(|body| {
+        let passing = move |frame| {
+            let _until_the_end = &over;
+            frame
+        };
+        body.map_frame(passing).boxed_unsync()
+    })
 }
 
 fn with_keep_alive(mut reply: Reply, number: usize, limits: Option<KeepAlive>) -> Reply {

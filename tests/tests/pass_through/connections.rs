@@ -113,3 +113,16 @@ async fn a_connection_that_the_server_has_closed_meanwhile_is_not_used_again() {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
+
+#[tokio::test]
+async fn no_request_is_lost_though_the_server_closes_after_every_streamed_answer() {
+    let fake = FakeLlama::start(Options::default());
+    let router = Router::start(&fake).await;
+    let url = format!("{}/v1/chat/completions", router.url());
+    for number in 0..40 {
+        let body = format!(r#"{{"stream":true,"agent_session_id":"s{}","messages":[]}}"#, number % 3);
+        let streamed = client::stream_json(&url, body).await;
+        assert_eq!(streamed.status, 200, "request {number}");
+        streamed.finish().await.expect("the stream should be whole");
+    }
+}

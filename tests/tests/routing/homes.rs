@@ -186,7 +186,6 @@ async fn an_id_is_what_it_means_not_how_it_is_escaped() {
 }
 
 #[tokio::test]
-#[ignore = "the router takes the slot it names for an embedding for the one the server uses"]
 async fn an_embedding_of_a_session_counts_as_on_its_way_until_it_has_landed_wherever_that_is() {
     // The server does not look at the slot an embedding names: this one lands in slot 1.
     let (fake, router) = started(Options::default().slots(2)).await;

@@ -115,7 +115,6 @@ async fn two_hundred_requests_of_twenty_sessions_are_all_served_and_no_busy_slot
 }
 
 #[tokio::test]
-#[ignore = "the router does not know that a request with n > 1 takes further slots"]
 async fn a_request_for_several_answers_takes_no_slot_that_another_is_on_its_way_to() {
     let (fake, router) = started(Options::default().slots(2)).await;
     let mut body = chat_body(Some("a"), "LATE:several HOLD:hold words");

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::world::{Runs, World, session, turn};
 use crate::slots::{
-    Action, Due, End, Home, Launch, Mark, PinPolicy, Reading, Refusal, SlotId, SlotTable, Want,
+    Action, Due, End, Home, Launch, Mark, PinPolicy, Reading, Refusal, Shape, SlotId, SlotTable, Want,
 };
 
 fn plain(slot: u32) -> Launch {
@@ -81,7 +81,8 @@ fn a_waiter_that_leaves_moves_nothing() {
     world.table.leave(gone);
     world.run(&running);
     assert!(!world.granted.contains_key(&gone));
-    assert_eq!(world.turn("a"), (slot, Action::Home, plain(slot.0)));
+    let (again, action, _) = world.turn("a");
+    assert_eq!((again, action), (slot, Action::Home));
 }
 
 #[test]
@@ -117,7 +118,7 @@ fn no_slot_is_named_while_a_request_without_one_is_on_its_way() {
     let mut world = World::new(4, PinPolicy::Auto);
     world.turn("a");
     let free = world.ask(Want::Anonymous).expect("a slot is free");
-    assert_eq!(free.launch, Launch::Free);
+    assert_eq!(free.launch, Launch::Free { alone: false });
     let ticket = world.enqueue(turn("a"));
     world.pass(Duration::from_secs(5));
     assert!(!world.granted.contains_key(&ticket), "it could have named the slot the other one gets");
@@ -247,7 +248,7 @@ fn while_the_server_loads_requests_are_passed_on_for_it_to_answer() {
         let ticket = world.enqueue(turn(name));
         let probe = world.table.probe_asked();
         world.answer(probe, Reading::Loading);
-        assert_eq!(world.granted[&ticket].launch, Launch::Free);
+        assert_eq!(world.granted[&ticket].launch, Launch::Free { alone: false });
     }
 }
 
@@ -346,7 +347,7 @@ fn nothing_starts_between_a_primer_and_its_request() {
 fn with_pin_never_a_session_gets_the_slot_it_was_seen_in() {
     let mut world = World::new(4, PinPolicy::Never);
     let (slot, action, launch) = world.turn("a");
-    assert_eq!((action, launch), (Action::Free, Launch::Free));
+    assert_eq!((action, launch), (Action::Free, Launch::Free { alone: false }));
     let owner = world.table.snapshot(world.now).slots[slot.0 as usize].session.clone();
     assert_eq!(owner.as_deref(), Some("a"));
 }
@@ -376,6 +377,78 @@ fn an_idle_table_asks_nothing() {
     world.turn("a");
     world.pass(Duration::from_secs(60));
     assert_eq!(world.table.next_probe(), None::<Due>);
+}
+
+#[test]
+fn a_request_of_several_tasks_starts_alone_and_counts_as_many_slots() {
+    let mut world = World::new(4, PinPolicy::Auto);
+    let wide = Shape { tasks: 3, heeds_slot: true };
+    let ticket = world.enqueue_shaped(turn("a"), wide);
+    world.settle();
+    let grant = world.granted[&ticket].clone();
+    assert_eq!(grant.launch, Launch::Free { alone: true });
+    let next = world.enqueue(turn("b"));
+    world.land(grant.lease);
+    world.table.landed(grant.lease);
+    world.pass(Duration::from_secs(3));
+    assert!(
+        !world.granted.contains_key(&next),
+        "two of its tasks are still on their way to slots of their choice"
+    );
+    world.land(grant.lease);
+    world.land(grant.lease);
+    world.pass(Duration::from_secs(3));
+    assert!(world.granted.contains_key(&next));
+    let more = world.enqueue_shaped(Want::Anonymous, wide);
+    world.pass(Duration::from_secs(3));
+    assert!(!world.granted.contains_key(&more), "no three slots are free");
+}
+
+#[test]
+fn a_request_for_more_tasks_than_slots_has_the_server_to_itself() {
+    let mut world = World::new(2, PinPolicy::Auto);
+    let running = world.ask(turn("a")).expect("a slot is free");
+    let ticket = world.enqueue_shaped(Want::Anonymous, Shape { tasks: 9, heeds_slot: true });
+    world.settle();
+    assert!(!world.granted.contains_key(&ticket));
+    world.run(&running);
+    assert!(world.granted.contains_key(&ticket));
+    assert!(world.ask(turn("b")).is_none());
+}
+
+#[test]
+fn a_route_that_does_not_heed_the_slot_gets_none_named() {
+    let mut world = World::new(4, PinPolicy::Auto);
+    let ticket = world.enqueue_shaped(turn("a"), Shape { tasks: 1, heeds_slot: false });
+    world.settle();
+    assert_eq!(world.granted[&ticket].launch, Launch::Free { alone: false });
+}
+
+#[test]
+fn a_server_that_ignores_the_slot_named_does_not_lose_one_to_it() {
+    let mut world = World::new(2, PinPolicy::Auto);
+    let grant = world.ask(turn("a")).expect("a slot is free");
+    let named = grant.launch.slot().expect("pinned");
+    world.on_the_way.clear();
+    world.start(1 - named.0 as usize, Runs::Lease(grant.lease));
+    world.table.landed(grant.lease);
+    let next = world.ask(turn("b")).expect("the slot that was named is free");
+    assert_eq!(next.launch.slot(), Some(named));
+}
+
+#[test]
+fn a_new_router_sees_at_its_first_look_that_the_server_clears_idle_slots() {
+    let mut world = World::clearing(4);
+    for name in ["a", "b", "c"] {
+        world.turn(name);
+    }
+    let hints = ["a", "b", "c"].into_iter().enumerate();
+    world.table = SlotTable::new(PinPolicy::Auto);
+    world.table.restore(
+        hints.map(|(slot, name)| (session(name), Some(Home { slot: SlotId(slot as u32), left: None }))),
+    );
+    let (_, _, launch) = world.turn("a");
+    assert!(matches!(launch, Launch::Pin { prime: true, .. }), "{launch:?}");
 }
 
 proptest! {

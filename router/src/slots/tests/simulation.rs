@@ -8,7 +8,9 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use super::world::{Runs, World, turn};
-use crate::slots::{Due, End, Grant, Launch, LeaseId, PinPolicy, ProbeId, Reading, SlotId, Ticket, Want};
+use crate::slots::{
+    Due, End, Grant, Launch, LeaseId, PinPolicy, ProbeId, Reading, Shape, SlotId, Ticket, Want,
+};
 
 /// A small generator, so that a seed means the same schedule everywhere (xorshift64*).
 struct Random(u64);
@@ -70,6 +72,7 @@ impl Simulation {
             3 => self.leave_while_running(arrivals),
             4 | 5 => self.advance_one(),
             6 => self.end_one(),
+            9 if self.random.below(4) == 0 => self.begin_answer(),
             7 => self.foreign(arrivals),
             _ => self.probe_on(),
         }
@@ -82,7 +85,9 @@ impl Simulation {
             1 => Want::Named(self.random.below(9) as i64 - 3),
             _ => turn(&format!("s{}", self.random.below(7))),
         };
-        self.waiting.push(self.world.enqueue(want));
+        let tasks = if self.random.below(6) == 0 { 2 + self.random.below(3) as u32 } else { 1 };
+        let shape = Shape { tasks, heeds_slot: self.random.below(8) > 0 };
+        self.waiting.push(self.world.enqueue_shaped(want, shape));
     }
 
     fn leave_while_waiting(&mut self, arrivals: bool) {
@@ -100,9 +105,7 @@ impl Simulation {
         let grant = self.live.swap_remove(self.random.below(self.live.len()));
         self.world.table.release(grant.lease, End::Broken, self.world.now);
         self.priming.retain(|lease| *lease != grant.lease);
-        if !self.running.contains(&grant.lease) {
-            self.world.on_the_way.retain(|(lease, _)| *lease != grant.lease);
-        }
+        self.world.on_the_way.retain(|(lease, _)| *lease != grant.lease);
     }
 
     /// Something on its way gets one stage further.
@@ -136,6 +139,15 @@ impl Simulation {
         self.world.server[slot.0 as usize].runs
     }
 
+    /// The first bytes of an answer reach the router.
+    fn begin_answer(&mut self) {
+        let answering: Vec<LeaseId> =
+            self.live.iter().map(|grant| grant.lease).filter(|lease| self.running.contains(lease)).collect();
+        if let Some(lease) = self.random.pick(&answering) {
+            self.world.table.landed(lease);
+        }
+    }
+
     /// The server ends the work in one slot; the router hears of it if the client is still there.
     fn end_one(&mut self) {
         let slot = SlotId(self.random.below(self.world.server.len()) as u32);
@@ -143,6 +155,10 @@ impl Simulation {
             Some(Runs::Foreign) => drop(self.world.stop(slot)),
             Some(Runs::Lease(lease)) => {
                 let tokens = self.world.stop(slot);
+                let elsewhere = self.world.server.iter().any(|slot| slot.runs == Some(Runs::Lease(lease)));
+                if elsewhere || self.world.on_the_way.iter().any(|(other, _)| *other == lease) {
+                    return;
+                }
                 self.running.remove(&lease);
                 self.live.retain(|grant| grant.lease != lease);
                 let end = End::Complete { tokens: Some(tokens), slot: None };

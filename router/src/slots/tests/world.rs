@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use session_slot_identity::SessionId;
 
 use crate::slots::{
-    Action, Due, End, Grant, Launch, LeaseId, Output, PinPolicy, ProbeId, Reading, Refusal, SeenSlot, SlotId,
-    SlotTable, Ticket, Want,
+    Action, Due, End, Grant, Launch, LeaseId, Output, PinPolicy, ProbeId, Reading, Refusal, SeenSlot, Shape,
+    SlotId, SlotTable, Ticket, Want,
 };
 
 /// A slot as the server has it.
@@ -35,6 +35,8 @@ pub(super) struct World {
     next_task: i64,
     /// Granted and not seen by the server yet.
     pub(super) on_the_way: Vec<(LeaseId, Launch)>,
+    /// How many slots each ticket's request takes, where it is more than one.
+    widths: HashMap<Ticket, usize>,
     pub(super) granted: HashMap<Ticket, Grant>,
     pub(super) refused: HashMap<Ticket, Refusal>,
     /// In the order they were granted.
@@ -58,6 +60,7 @@ impl World {
             clears_idle: false,
             next_task: 0,
             on_the_way: Vec::new(),
+            widths: HashMap::new(),
             granted: HashMap::new(),
             refused: HashMap::new(),
             grants: Vec::new(),
@@ -113,7 +116,8 @@ impl World {
         for output in self.table.take_outputs() {
             match output {
                 Output::Granted(grant) => {
-                    self.on_the_way.push((grant.lease, grant.launch));
+                    let parts = self.widths.get(&grant.ticket).copied().unwrap_or(1);
+                    self.on_the_way.extend(std::iter::repeat_n((grant.lease, grant.launch), parts));
                     self.grants.push(grant.ticket);
                     self.granted.insert(grant.ticket, grant);
                 }
@@ -124,7 +128,14 @@ impl World {
     }
 
     pub(super) fn enqueue(&mut self, want: Want) -> Ticket {
-        self.table.enqueue(want, self.now)
+        self.table.enqueue(want, Shape::default(), self.now)
+    }
+
+    /// A request of several tasks, or to a route that does not heed `id_slot`.
+    pub(super) fn enqueue_shaped(&mut self, want: Want, shape: Shape) -> Ticket {
+        let ticket = self.table.enqueue(want, shape, self.now);
+        self.widths.insert(ticket, (shape.tasks as usize).min(self.server.len()));
+        ticket
     }
 
     /// Enqueues and settles; the grant, if there was one.
@@ -141,7 +152,7 @@ impl World {
         let (_, launch) = self.on_the_way.remove(position);
         let slot = match launch {
             Launch::Pin { slot, .. } => slot.0 as usize,
-            Launch::Free => self.free_choice().expect("the table sends no more than there are slots"),
+            Launch::Free { .. } => self.free_choice().expect("the table sends no more than there are slots"),
         };
         self.start(slot, Runs::Lease(lease));
         SlotId(slot as u32)

@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# Shows what the router changes: the same agent sessions straight at a small real llama-server and through the router.
+#
+# Usage: scripts/demo.sh
+# Sets up everything by itself (in a cache folder outside the clone), uses free ports and leaves nothing running.
+set -euo pipefail
+. "$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/lib.sh"
+
+# What llama-server is started with, one line for each part of the table: NAME|FLAGS.
+SETTINGS="default settings|--ctx-size 16384
+--parallel 4 --no-kv-unified|--ctx-size 16384 --parallel 4 --no-kv-unified"
+# What is replayed. More sessions than slots is where choosing a slot matters.
+SESSIONS=6
+TURNS=3
+SEED=1
+THINK_MS=500
+SYSTEM_TOKENS=500
+TURN_TOKENS=200
+MAX_TOKENS=16
+SCHEDULE=concurrent
+
+prepare() {
+    local setup
+    need_cargo
+    setup="$("$SCRIPTS/setup-llama.sh")"
+    PYTHON="$(printf '%s\n' "$setup" | sed -n 's/^python=//p')"
+    MODEL="$(printf '%s\n' "$setup" | sed -n 's/^model=//p')"
+    note "building the router and the replay (the first time takes a few minutes) ..."
+    build --release -p session-slot-router -p session-slot-bench --bin session-slot-router --bin replay
+}
+
+# start_llama FLAGS...: a fresh server, so that no run profits from the one before; sets LLAMA and LLAMA_URL.
+start_llama() {
+    start_helper llama "$PYTHON" "$SCRIPTS/llama_server.py" --model "$MODEL" "$@"
+    LLAMA="$HELPER"
+    LLAMA_URL="$(url_of llama)"
+}
+
+# start_router: in front of it, with nothing remembered; sets ROUTER and ROUTER_URL.
+start_router() {
+    local port state left=100
+    port="$(free_port)"
+    state="$WORK/state"
+    rm -rf "$state"
+    mkdir "$state"
+    start_helper router "$TARGET/release/session-slot-router" \
+        --listen "127.0.0.1:$port" --upstream "$LLAMA_URL" --state-dir "$state"
+    ROUTER="$HELPER"
+    ROUTER_URL="http://127.0.0.1:$port"
+    until answers "$ROUTER_URL/router/health"; do
+        left=$((left - 1))
+        if [ "$left" -eq 0 ] || ! is_running "$ROUTER"; then
+            tail -n 5 "$WORK/router.out" "$WORK/router.err" >&2
+            die "the router did not start"
+        fi
+        sleep 0.1
+    done
+}
+
+# replay URL LABEL [FLAGS...]: one line of results is added to $WORK/results.
+replay() {
+    local url="$1" label="$2"
+    shift 2
+    # A failed request is part of the result, not the end of the demo.
+    run_interruptibly "$TARGET/release/replay" --url "$url" --metrics-url "$LLAMA_URL" "--label=$label" --json \
+        --sessions "$SESSIONS" --turns "$TURNS" --seed "$SEED" --think-ms "$THINK_MS" --schedule "$SCHEDULE" \
+        --system-tokens "$SYSTEM_TOKENS" --turn-tokens "$TURN_TOKENS" --max-tokens "$MAX_TOKENS" \
+        "$@" >>"$WORK/results" || [ "$?" -eq 1 ]
+}
+
+compare() {
+    local name="$1"
+    shift
+    note "$name: straight at llama-server ..."
+    start_llama "$@"
+    replay "$LLAMA_URL" "$name|direct"
+    end_helper "$LLAMA"
+    note "$name: through the router ..."
+    start_llama "$@"
+    start_router
+    replay "$ROUTER_URL" "$name|router" --session-field
+    end_helper "$ROUTER"
+    end_helper "$LLAMA"
+}
+
+print_table() {
+    printf '\n%s sessions x %s turns on 4 slots\n\n' "$SESSIONS" "$TURNS"
+    "$PYTHON" - "$WORK/results" <<'PYTHON'
+import json, sys
+row = "{:<30} {:<8} {:>12} {:>12} {:>9} {:>12} {:>7}"
+print(row.format("llama-server with", "way", "tokens sent", "computed", "reuse %", "TTFT p50 ms", "failed"))
+for line in open(sys.argv[1]):
+    r = json.loads(line)
+    name, way = r["label"].split("|")
+    print(row.format(name, way, r["sent"], r["server_computed"], r["server_reuse_percent"],
+                     round(r["ttft_p50_ms"]), r["failed"]))
+PYTHON
+    printf '\ntokens sent: prompt tokens of all requests. computed: by the server'"'"'s own counter; the rest was reused.\n'
+    printf 'TTFT: time to the first token of an answer.\n'
+}
+
+prepare
+begin_work
+while IFS='|' read -r name flags <&5; do
+    # Split on purpose: flags hold no spaces.
+    # shellcheck disable=SC2086
+    compare "$name" $flags
+done 5<<END
+$SETTINGS
+END
+print_table

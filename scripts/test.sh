@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Runs every test there is: unit, end-to-end with a fake server, end-to-end with a real llama-server, and the scripts'.
+#
+# Usage: scripts/test.sh
+set -euo pipefail
+. "$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/lib.sh"
+
+need_cargo
+setup="$("$SCRIPTS/setup-llama.sh")"
+ROUTER_TEST_PYTHON="$(printf '%s\n' "$setup" | sed -n 's/^python=//p')"
+ROUTER_TEST_MODEL="$(printf '%s\n' "$setup" | sed -n 's/^model=//p')"
+ROUTER_TEST_LAUNCHER="$SCRIPTS/llama_server.py"
+export ROUTER_TEST_PYTHON ROUTER_TEST_MODEL ROUTER_TEST_LAUNCHER
+
+cd "$ROOT"
+# The end-to-end tests start these programs; a test run alone builds no other crate's binary.
+build -p session-slot-router -p session-slot-tests
+if cargo nextest --version >/dev/null 2>&1; then
+    cargo nextest run --workspace --run-ignored all </dev/null
+    # nextest runs no doc tests.
+    cargo test --workspace --doc </dev/null
+else
+    # This includes doc tests.
+    cargo test --workspace </dev/null -- --include-ignored
+fi
+"$SCRIPTS/test-scripts.sh"
