@@ -1,10 +1,10 @@
 //! The fake's port: accepting, cutting every connection at once, refusing, accepting again.
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use http::{HeaderValue, header};
 use http_body_util::BodyExt;
@@ -14,6 +14,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
 
 use super::options::KeepAlive;
 use super::reply::Reply;
@@ -23,6 +24,8 @@ use super::state::Shared;
 /// Whether a socket that does not listen can share the port of one that does, without getting any
 /// of its connections.
 const SHARES_PORTS: bool = cfg!(target_os = "linux");
+/// How long a connection stays open after a streamed answer, for requests to get lost on.
+const CLOSES_AFTER: Duration = Duration::from_millis(50);
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
 
@@ -103,18 +106,23 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) {
     let keep_alive = shared.read(|state| state.engine.options.keep_alive);
     let served = AtomicUsize::new(0);
     let streamed = Arc::new(Notify::new());
+    let closing = AtomicBool::new(false);
     let service = service_fn(|request| {
         let number = served.fetch_add(1, Ordering::Relaxed) + 1;
         let reply = routes::handle(Arc::clone(&shared), request);
         let streamed = Arc::clone(&streamed);
+        let lost = closing.load(Ordering::Relaxed);
         async move {
+            if lost {
+                return Err(io::Error::other("the connection is about to be closed"));
+            }
             let reply = reply.await;
             let reply = if is_streamed(&reply) && keep_alive.is_some() {
                 watched(reply, Over(streamed))
             } else {
                 reply
             };
-            Ok::<_, Infallible>(with_keep_alive(reply, number, keep_alive))
+            Ok(with_keep_alive(reply, number, keep_alive))
         }
     });
     let mut server = http1::Builder::new();
@@ -127,8 +135,8 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) {
         // How a connection ends is the client's business.
         _ = &mut connection => {}
         () = streamed.notified() => {
-            connection.as_mut().graceful_shutdown();
-            let _ = connection.await;
+            closing.store(true, Ordering::Relaxed);
+            let _ = timeout(CLOSES_AFTER, connection).await;
         }
     }
 }

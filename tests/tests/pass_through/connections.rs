@@ -124,5 +124,8 @@ async fn no_request_is_lost_though_the_server_closes_after_every_streamed_answer
         let streamed = client::stream_json(&url, body).await;
         assert_eq!(streamed.status, 200, "request {number}");
         streamed.finish().await.expect("the stream should be whole");
+        let models = format!("{}/v1/models", router.url());
+        let next = tokio::join!(client::get(&models), client::get(&models), client::get(&models));
+        assert_eq!([next.0.status, next.1.status, next.2.status], [200; 3], "after stream {number}");
     }
 }
