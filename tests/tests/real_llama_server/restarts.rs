@@ -24,7 +24,8 @@ pub(crate) async fn after_a_restart_of_the_server_all_is_cold_and_works(stage: &
     for (talk, home) in talks.iter_mut().zip(&homes) {
         let (answer, prompt) = talk.say().await;
         assert_eq!((action_of(&answer), slot_of(&answer)), ("home", *home));
-        assert_eq!(prompt.cached, 0, "{}", talk.id);
+        // Of what the session itself said nothing is left; the system text it shares with the others may be.
+        assert!(prompt.cached * 2 < prompt.tokens, "{}: {prompt:?}", talk.id);
     }
     for talk in &mut talks {
         let before = talk.before.expect("it has had turns");

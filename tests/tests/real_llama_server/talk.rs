@@ -10,9 +10,11 @@ const VOCABULARY: [&str; 32] = [
     "train",
 ];
 
-const SYSTEM_TOKENS: usize = 200;
-const FIRST_TOKENS: usize = 120;
-const LATER_TOKENS: usize = 50;
+/// More than half of a first turn, so that a server that goes by the longest common beginning takes one session for
+/// another.
+const SYSTEM_TOKENS: usize = 150;
+const FIRST_TOKENS: usize = 80;
+const LATER_TOKENS: usize = 30;
 
 /// `count` words, about as many tokens, that depend on `name` alone.
 pub(crate) fn prose(name: &str, count: usize) -> String {
