@@ -38,7 +38,29 @@ pub struct Parsed {
     asked_slot: AskedSlot,
     asked_slot_text: Option<String>,
     streams: bool,
-    tasks: u32,
+    answers: u32,
+    lengths: Lengths,
+}
+
+/// Where a route takes several prompts from, if there is a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lists {
+    /// From nowhere: a chat is one prompt.
+    None,
+    /// `prompt`: completions.
+    Prompt,
+    /// `input` or `content`: embeddings.
+    Input,
+    /// `documents` or `texts`: reranking.
+    Documents,
+}
+
+/// How many prompts each list holds.
+#[derive(Clone, Copy, Debug)]
+struct Lengths {
+    prompt: u32,
+    input: u32,
+    documents: u32,
 }
 
 /// The slot a body names by itself, as llama-server would read it.
@@ -115,7 +137,8 @@ pub fn parse(body: &[u8]) -> Result<Option<Parsed>, BodyError> {
         asked_slot: asked.map_or(AskedSlot::Absent, asked_slot),
         asked_slot_text: asked.map(|raw| truncated(raw, ASKED_TEXT_MAX_BYTES).to_owned()),
         streams: scan.streams,
-        tasks: scan.answers.saturating_mul(scan.prompts),
+        answers: scan.answers,
+        lengths: scan.lengths,
         layout: scan.layout,
     }))
 }
@@ -157,10 +180,15 @@ impl Parsed {
         self.streams
     }
 
-    /// How many slots llama-server wants for it, at least 1: one for each answer (`n`, `n_cmpl`) to each prompt (a
-    /// list under `prompt`, `input` or `documents`). Only one of them can be named.
-    pub fn tasks(&self) -> u32 {
-        self.tasks
+    /// How many slots llama-server wants for it, at least 1: one for each answer (`n`, `n_cmpl`) to each prompt. Only
+    /// one of them can be named.
+    pub fn tasks(&self, lists: Lists) -> u32 {
+        match lists {
+            Lists::None => self.answers,
+            Lists::Prompt => self.answers.saturating_mul(self.lengths.prompt),
+            Lists::Input => self.lengths.input,
+            Lists::Documents => self.lengths.documents,
+        }
     }
 
     /// The body without the routing members and with `id_slot` edited; every other byte of `body` is kept.
@@ -184,13 +212,15 @@ enum Role {
     Stream,
     /// How many answers are asked for.
     Answers,
-    /// A list of several prompts, if it is a list.
-    Prompts,
+    /// Lists of several prompts, where they are lists.
+    Prompt,
+    Input,
+    Documents,
 }
 
 impl Role {
-    /// `n_cmpl` is llama-server's own name for `n`; `input` and `documents` belong to embeddings and reranking.
-    const NAMES: [(&'static str, Self); 10] = [
+    /// `n_cmpl` is llama-server's own name for `n`.
+    const NAMES: [(&'static str, Self); 12] = [
         ("agent_session_id", Self::Session),
         ("agent_name", Self::AgentName),
         ("client_type", Self::ClientType),
@@ -198,9 +228,11 @@ impl Role {
         ("stream", Self::Stream),
         ("n", Self::Answers),
         ("n_cmpl", Self::Answers),
-        ("prompt", Self::Prompts),
-        ("input", Self::Prompts),
-        ("documents", Self::Prompts),
+        ("prompt", Self::Prompt),
+        ("input", Self::Input),
+        ("content", Self::Input),
+        ("documents", Self::Documents),
+        ("texts", Self::Documents),
     ];
 
     /// The name of a member that there is only one of.
@@ -309,7 +341,7 @@ struct Scan<'a> {
     values: Vec<(Role, &'a str)>,
     streams: bool,
     answers: u32,
-    prompts: u32,
+    lengths: Lengths,
     /// There are more than [`MARKS_MAX`].
     overfull: bool,
 }
@@ -326,7 +358,7 @@ impl<'a> Scan<'a> {
             values: Vec::new(),
             streams: false,
             answers: 1,
-            prompts: 1,
+            lengths: Lengths { prompt: 1, input: 1, documents: 1 },
             overfull: false,
         };
         let scan = serde_json::Deserializer::from_slice(text).deserialize_map(scan).ok()?;
@@ -347,7 +379,9 @@ impl<'a> Scan<'a> {
         match Role::of(key) {
             Some(Role::Stream) => self.streams = value == "true",
             Some(Role::Answers) => self.answers = self.answers.max(count(value)),
-            Some(Role::Prompts) => self.prompts = self.prompts.max(list_length(value)),
+            Some(Role::Prompt) => self.lengths.prompt = list_length(value),
+            Some(Role::Input) => self.lengths.input = list_length(value),
+            Some(Role::Documents) => self.lengths.documents = list_length(value),
             Some(_) if self.layout.marks.len() == MARKS_MAX => self.overfull = true,
             Some(role) => {
                 self.values.push((role, value));
@@ -437,8 +471,8 @@ fn count(raw: &str) -> u32 {
     u32::try_from(number).unwrap_or(1).max(1)
 }
 
-/// How many prompts a list holds. A list with numbers in it is one prompt, written as tokens; and so, since a chat
-/// has its own list of messages, is `input` on `/v1/responses`, whose items are objects.
+/// How many prompts a list holds. A list with numbers in it is one prompt, written as tokens, and one of objects is one
+/// prompt in parts.
 fn list_length(raw: &str) -> u32 {
     if !raw.starts_with('[') {
         return 1;
@@ -520,25 +554,25 @@ mod tests {
     #[test]
     fn every_answer_to_every_prompt_is_a_task() {
         let cases = [
-            (r#"{"prompt":"a"}"#, 1),
-            (r#"{"n":3}"#, 3),
-            (r#"{"n":0}"#, 1),
-            (r#"{"n":-2}"#, 1),
-            (r#"{"n":null,"n_cmpl":2}"#, 2),
-            (r#"{"n":"4"}"#, 1),
-            (r#"{"prompt":["a","b"],"n":2}"#, 4),
-            (r#"{"prompt":[[1,2],[3]]}"#, 2),
-            (r#"{"prompt":[1,2,3]}"#, 1),
-            (r#"{"prompt":["a",5,"b"]}"#, 1),
-            (r#"{"prompt":[]}"#, 1),
-            (r#"{"input":["a","b","c"]}"#, 3),
-            (r#"{"input":[{"role":"user","content":"a"},{"role":"user","content":"b"}]}"#, 1),
-            (r#"{"query":"q","documents":["a","b"]}"#, 2),
-            (r#"{"messages":[{"n":5}]}"#, 1),
-            (r#"{"n":99999999999}"#, 1_215_752_191),
+            (Lists::Prompt, r#"{"prompt":"a"}"#, 1),
+            (Lists::None, r#"{"n":3}"#, 3),
+            (Lists::None, r#"{"n":0}"#, 1),
+            (Lists::None, r#"{"n":-2}"#, 1),
+            (Lists::None, r#"{"n":null,"n_cmpl":2}"#, 2),
+            (Lists::None, r#"{"n":"4"}"#, 1),
+            (Lists::Prompt, r#"{"prompt":["a","b"],"n":2}"#, 4),
+            (Lists::Prompt, r#"{"prompt":[[1,2],[3]]}"#, 2),
+            (Lists::Prompt, r#"{"prompt":[1,2,3]}"#, 1),
+            (Lists::Prompt, r#"{"prompt":["a",5,"b"]}"#, 1),
+            (Lists::Prompt, r#"{"prompt":[]}"#, 1),
+            (Lists::Input, r#"{"input":["a","b","c"],"n":2}"#, 3),
+            (Lists::Input, r#"{"content":["a","b"]}"#, 2),
+            (Lists::Documents, r#"{"query":"q","documents":["a","b"]}"#, 2),
+            (Lists::None, r#"{"messages":[{"n":5}],"documents":["a","b"],"prompt":["a","b"]}"#, 1),
+            (Lists::None, r#"{"n":99999999999}"#, 1_215_752_191),
         ];
-        for (body, tasks) in cases {
-            assert_eq!(parsed(body).tasks(), tasks, "{body}");
+        for (lists, body, tasks) in cases {
+            assert_eq!(parsed(body).tasks(lists), tasks, "{body}");
         }
     }
 

@@ -220,7 +220,10 @@ impl Dispatch {
     fn carry_out(self: &Arc<Self>, state: &mut State, output: Output, deliveries: &mut Vec<Delivery>) {
         match output {
             Output::Granted(grant) => {
-                let Some(waiting) = state.waiting.remove(&grant.ticket) else { return };
+                let Some(waiting) = state.waiting.remove(&grant.ticket) else {
+                    state.table.release(grant.lease, End::Unsent, Instant::now());
+                    return;
+                };
                 state.totals.count(&grant);
                 self.record_assignment(state, &waiting, &grant);
                 let lease = Lease::new(self, grant, &waiting);
@@ -239,7 +242,7 @@ impl Dispatch {
                 id_task: home.left.map(|left| left.id_task),
                 n_tokens: home.left.map(|left| left.tokens),
             }),
-            Output::Restarted => state.server.stale = true,
+            Output::Restarted => state.server.start_anew(),
             Output::Learned { clears_idle } => state.server.learn(clears_idle),
         }
     }
@@ -293,19 +296,23 @@ impl Dispatch {
             state.table.probe_asked()
         });
         let mut answer = pin!(self.upstream.slots());
-        let reading = match timeout(SILENCE, &mut answer).await {
+        let answered = match timeout(SILENCE, &mut answer).await {
             Ok(reading) => Some(reading),
             Err(_) => {
                 self.observe(probe, Reading::Silent);
                 self.outwait(answer).await
             }
         };
-        let Some(reading) = reading else { return };
+        let Some(reading) = answered else {
+            self.change(|state| state.table.renew_probes(probe));
+            return;
+        };
         let up = matches!(reading, Reading::Slots(_) | Reading::Blind(_));
-        let latest = self.change(|state| state.table.latest_probe());
-        self.observe(latest, reading);
+        self.observe(probe, reading);
+        self.change(|state| state.table.renew_probes(probe));
         if up && self.lock().server.stale {
-            self.refresh_props().await;
+            // Nothing is granted meanwhile, so it must not take long; if it does, it is tried after the next probe.
+            drop(timeout(INTRODUCTION, self.refresh_props()).await);
         }
     }
 
@@ -406,7 +413,6 @@ pub struct Lease {
     /// The slots as seen when it was granted.
     pub slots_seen: Arc<str>,
     sent: bool,
-    landed: bool,
     over: bool,
 }
 
@@ -425,7 +431,6 @@ impl Lease {
             waited: grant.waited.then(|| waiting.since.elapsed()),
             slots_seen: grant.slots_seen,
             sent: false,
-            landed: false,
             over: false,
         }
     }
@@ -440,11 +445,18 @@ impl Lease {
         self.dispatch.change(|state| state.table.primed(self.id));
     }
 
-    /// The server has begun to answer.
-    pub fn landed(&mut self) {
-        if !std::mem::replace(&mut self.landed, true) {
-            self.dispatch.change(|state| state.table.landed(self.id));
-        }
+    /// The server has begun to answer. The slot it runs in, if it is known.
+    pub fn landed(&mut self) -> Option<SlotId> {
+        self.dispatch.change(|state| {
+            state.table.landed(self.id);
+            state.table.location(self.id)
+        })
+    }
+
+    /// The server has answered with an error instead of running the request.
+    pub fn declined(mut self) {
+        self.over = true;
+        self.dispatch.release(self.id, End::Declined);
     }
 
     /// No connection came about.
@@ -456,7 +468,9 @@ impl Lease {
     pub fn complete(mut self, usage: Option<Usage>, slot: Option<u32>) {
         self.over = true;
         // The last token sampled is never evaluated, so the slot does not hold it.
-        let tokens = usage.map(|usage| (usage.computed + usage.cached + usage.generated).saturating_sub(1));
+        let tokens = usage.map(|usage| {
+            usage.computed.saturating_add(usage.cached).saturating_add(usage.generated).saturating_sub(1)
+        });
         let end = End::Complete { tokens, slot: slot.map(SlotId) };
         let usage = usage.unwrap_or_default();
         if let Some(session) = &self.session {
@@ -464,8 +478,9 @@ impl Lease {
             self.dispatch.store.record(Write::Usage { session: session.to_string(), computed, cached });
         }
         self.dispatch.change(|state| {
-            state.totals.prompt_computed += usage.computed;
-            state.totals.prompt_cached += usage.cached;
+            let totals = &mut state.totals;
+            totals.prompt_computed = totals.prompt_computed.saturating_add(usage.computed);
+            totals.prompt_cached = totals.prompt_cached.saturating_add(usage.cached);
             state.table.release(self.id, end, Instant::now());
         });
     }
@@ -502,6 +517,12 @@ impl Server {
             Reach::Up => self.advice.retain(|advice| *advice != ADVICE_NO_SLOTS),
             Reach::Unknown | Reach::Silent => {}
         }
+    }
+
+    /// It may have come back with other settings.
+    fn start_anew(&mut self) {
+        self.stale = true;
+        self.advice.retain(|advice| *advice != ADVICE_CLEARS);
     }
 
     fn learn(&mut self, clears_idle: bool) {

@@ -13,7 +13,7 @@
 //! | [`upstream`] | the HTTP client to llama-server |
 //! | [`store`] | SQLite on its own thread |
 //! | [`usage`] | token counts in passing answers (pure) |
-//! | `proxy`, `headers`, `linger`, `tunnel`, `stream`, `refusal`, `record`, `status` | HTTP in front |
+//! | `proxy`, `routes`, `headers`, `linger`, `tunnel`, `stream`, `refusal`, `record`, `status` | HTTP in front |
 //! | [`serve`] | the accept loop and draining |
 
 pub mod body;
@@ -24,6 +24,7 @@ mod linger;
 mod proxy;
 mod record;
 mod refusal;
+mod routes;
 pub mod serve;
 pub mod slots;
 mod status;

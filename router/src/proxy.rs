@@ -1,4 +1,4 @@
-//! The handlers: what becomes of a request, and the one place where an error becomes an HTTP answer.
+//! The handlers: what becomes of a request.
 
 use std::sync::Arc;
 
@@ -6,21 +6,22 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
-use axum::routing::get;
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use session_slot_identity::SessionId;
 
-use crate::body::{self, AskedSlot, Parsed, SlotEdit};
+use crate::body::{self, AskedSlot, BodyError, Parsed, SlotEdit};
 use crate::config::Config;
 use crate::dispatch::{Dispatch, Lease, Who};
 use crate::headers;
 use crate::linger::lingering;
 use crate::record::Record;
 use crate::refusal::Refusal;
+use crate::routes::{SlotRoute, slot_route};
 use crate::slots::{Launch, Shape, Want};
 use crate::status;
 use crate::store::Store;
@@ -28,30 +29,16 @@ use crate::stream::Forwarded;
 use crate::tunnel;
 use crate::upstream::{Upstream, UpstreamError};
 
+/// The router's own pages; all other paths are the server's.
+const HEALTH: &str = "/router/health";
+const STATUS: &str = "/router/status";
+
 const SLOT: HeaderName = HeaderName::from_static("x-slot-router-slot");
 const ACTION: HeaderName = HeaderName::from_static("x-slot-router-action");
 const WAITED: HeaderName = HeaderName::from_static("x-slot-router-waited-ms");
 
-/// Requests that make llama-server take a slot, the one named by `id_slot` if there is one (its `tools/server`, build
-/// b11434). Counting tokens, templates and the like take none. `/api/chat` is its Ollama-compatible route.
-const HEEDS_SLOT: [&str; 12] = [
-    "/completion",
-    "/completions",
-    "/v1/completions",
-    "/chat/completions",
-    "/v1/chat/completions",
-    "/api/chat",
-    "/v1/messages",
-    "/responses",
-    "/v1/responses",
-    "/infill",
-    "/audio/transcriptions",
-    "/v1/audio/transcriptions",
-];
-
-/// Requests that make it take a slot of its own choice, whatever they name.
-const SERVERS_CHOICE: [&str; 7] =
-    ["/embedding", "/embeddings", "/v1/embeddings", "/rerank", "/reranking", "/v1/rerank", "/v1/reranking"];
+/// A body of this many bytes takes about half a millisecond to edit.
+const LARGE: usize = 512 << 10;
 
 /// Everything a handler needs.
 #[derive(Debug)]
@@ -63,52 +50,52 @@ pub(crate) struct App {
     pub(crate) started: std::time::Instant,
 }
 
-/// The router's own routes, and the server's for everything else.
+/// Every request comes to one handler: which route it is can only be said once it may come in.
 pub(crate) fn routes(app: Arc<App>) -> Router {
-    Router::new()
-        .route("/router/health", get(status::health))
-        .route("/router/status", get(status::status))
-        .fallback(handle)
-        .layer(axum::middleware::from_fn_with_state(Arc::clone(&app), guard))
-        .with_state(app)
-}
-
-/// Refuses what may not come in, before anything else looks at it.
-async fn guard(State(app): State<Arc<App>>, request: Request, next: axum::middleware::Next) -> Response {
-    let (mut parts, body) = request.into_parts();
-    let body = lingering(&parts.headers, body);
-    let path = parts.uri.path().to_owned();
-    let refusal = if parts.method == Method::CONNECT {
-        Some(Refusal::Connect)
-    } else if !headers::host_is_allowed(&parts, &app.config.allowed_hosts) {
-        Some(Refusal::Host)
-    } else {
-        let key = app.config.api_key.as_ref().filter(|_| path != "/router/health");
-        key.filter(|key| !headers::take_key(&mut parts.headers, key)).map(|_| Refusal::Key)
-    };
-    match refusal {
-        Some(refusal) => refuse(Record::new(&app.store, &parts.method, &path), &refusal, &path),
-        None => next.run(Request::from_parts(parts, body)).await,
-    }
+    Router::new().fallback(handle).with_state(app)
 }
 
 async fn handle(State(app): State<Arc<App>>, request: Request) -> Response {
-    let path = request.uri().path().to_owned();
-    let mut record = Record::new(&app.store, request.method(), &path);
-    let takes_slot = request.method() == Method::POST && takes_slot(&headers::unescaped(&path));
-    let outcome = if takes_slot {
-        route(&app, request, &mut record).await
-    } else {
-        pass(&app, request).await.map(|answer| (answer, None))
-    };
-    match outcome {
-        Ok((answer, lease)) => answer_with(answer, record, lease),
-        Err(refusal) => refuse(record, &refusal, &path),
+    let (mut parts, body) = request.into_parts();
+    let path = parts.uri.path().to_owned();
+    let body = lingering(&parts.headers, body);
+    if let Err(refusal) = admit(&app.config, &mut parts) {
+        return refuse(Record::new(&app.store, &parts.method, &path), &refusal, &path);
+    }
+    match path.as_str() {
+        HEALTH => status::health(),
+        STATUS => status::status(&app),
+        _ => forward(&app, Request::from_parts(parts, body), &path).await,
     }
 }
 
-fn takes_slot(path: &str) -> bool {
-    HEEDS_SLOT.contains(&path) || SERVERS_CHOICE.contains(&path)
+/// Refuses what may not come in, before anything else looks at it.
+fn admit(config: &Config, parts: &mut Parts) -> Result<(), Refusal> {
+    if parts.method == Method::CONNECT {
+        return Err(Refusal::Connect);
+    }
+    if !headers::host_is_allowed(parts, &config.allowed_hosts) {
+        return Err(Refusal::Host);
+    }
+    match &config.api_key {
+        Some(key) if parts.uri.path() != HEALTH && !headers::take_key(&mut parts.headers, key) => {
+            Err(Refusal::Key)
+        }
+        _ => Ok(()),
+    }
+}
+
+async fn forward(app: &App, request: Request, path: &str) -> Response {
+    let mut record = Record::new(&app.store, request.method(), path);
+    let taking = slot_route(&headers::unescaped(path)).filter(|_| request.method() == Method::POST);
+    let outcome = match taking {
+        Some(taking) => route(app, request, taking, &mut record).await,
+        None => pass(app, request).await.map(|answer| (answer, None)),
+    };
+    match outcome {
+        Ok((answer, lease)) => answer_with(answer, record, lease),
+        Err(refusal) => refuse(record, &refusal, path),
+    }
 }
 
 fn refuse(mut record: Record, refusal: &Refusal, path: &str) -> Response {
@@ -124,15 +111,16 @@ fn answer_with(answer: http::Response<Incoming>, mut record: Record, mut lease: 
         headers::clean_response(&mut parts.headers);
     }
     if let Some(lease) = &mut lease {
-        lease.landed();
-        tell(&mut parts.headers, &record, lease);
+        let slot = lease.landed();
+        record.ran_in(slot);
+        tell(&mut parts.headers, &record);
     }
     Response::from_parts(parts, Body::new(Forwarded::new(body, record, lease)))
 }
 
-fn tell(headers: &mut HeaderMap, record: &Record, lease: &Lease) {
-    if let Some(slot) = lease.launch.slot() {
-        headers.insert(SLOT, slot.0.into());
+fn tell(headers: &mut HeaderMap, record: &Record) {
+    if let Some(slot) = record.slot() {
+        headers.insert(SLOT, slot.into());
     }
     headers.insert(ACTION, HeaderValue::from_static(record.action()));
     headers.insert(WAITED, record.waited_ms().into());
@@ -157,30 +145,26 @@ async fn pass(app: &App, request: Request) -> Result<http::Response<Incoming>, R
 async fn route(
     app: &App,
     request: Request,
+    taking: SlotRoute,
     record: &mut Record,
 ) -> Result<(http::Response<Incoming>, Option<Lease>), Refusal> {
     record.anonymous();
     let (mut parts, body) = request.into_parts();
     let body = read_body(app.config.max_body, &parts.headers, body).await?;
     // A compressed body can't be edited, so it has no session.
-    let parsed = if headers::is_compressed(&parts.headers) { None } else { body::parse(&body)? };
+    let parsed = if headers::is_compressed(&parts.headers) { None } else { parse(&body).await? };
     let (want, who) = wanted(parsed.as_ref(), record);
-    let heeds_slot = !SERVERS_CHOICE.contains(&&*headers::unescaped(parts.uri.path()));
-    let shape = Shape { tasks: parsed.as_ref().map_or(1, Parsed::tasks), heeds_slot };
+    let tasks = parsed.as_ref().map_or(1, |parsed| parsed.tasks(taking.lists));
+    let shape = Shape { tasks, heeds_slot: taking.heeds_slot };
     let granted = app.dispatch.acquire(want, shape, who).await;
     let mut lease = granted.map_err(|why| Refusal::of(why, app.upstream.address()))?;
     record.granted(&lease);
     // Also a wish for HTTP/2 (`Upgrade: h2c`): it is no reason to let a request past the slots.
     headers::clean_request(&mut parts.headers);
-    lease.sent();
-    if let Launch::Pin { slot, prime: true, .. } = lease.launch {
-        app.upstream.prime(slot, &headers::credentials(&parts.headers)).await?;
-        lease.primed();
-    }
-    let body = edited(parsed.as_ref(), &body, lease.launch);
+    let body = edit(parsed, body, lease.launch).await;
     // Whatever framing it came in; also when it is empty, lest the server wait for a body.
     parts.headers.insert(CONTENT_LENGTH, body.len().into());
-    match app.upstream.forward(Request::from_parts(parts, Body::from(body))).await {
+    match send(&app.upstream, Request::from_parts(parts, Body::from(body)), &mut lease).await {
         Ok(answer) => Ok((answer, Some(lease))),
         Err(error) => {
             if matches!(error, UpstreamError::Unreachable { .. } | UpstreamError::Path(_)) {
@@ -189,6 +173,20 @@ async fn route(
             Err(error.into())
         }
     }
+}
+
+/// The request, with its primer before it if it needs one.
+async fn send(
+    upstream: &Upstream,
+    request: Request,
+    lease: &mut Lease,
+) -> Result<http::Response<Incoming>, UpstreamError> {
+    lease.sent();
+    if let Launch::Pin { slot, prime: true, .. } = lease.launch {
+        upstream.prime(slot, &headers::credentials(request.headers())).await?;
+        lease.primed();
+    }
+    upstream.forward(request).await
 }
 
 async fn read_body(limit: u64, headers: &HeaderMap, body: Body) -> Result<Bytes, Refusal> {
@@ -219,14 +217,35 @@ fn wanted(parsed: Option<&Parsed>, record: &mut Record) -> (Want, Who) {
     (want, Who::default())
 }
 
+async fn parse(body: &Bytes) -> Result<Option<Parsed>, BodyError> {
+    let body = body.clone();
+    let size = body.len();
+    aside(size, move || body::parse(&body)).await
+}
+
 /// A session's slot is the router's to name. What an anonymous client asks for stays: its request was held until
 /// that slot was free.
-fn edited(parsed: Option<&Parsed>, body: &Bytes, launch: Launch) -> Bytes {
-    let Some(parsed) = parsed else { return body.clone() };
+async fn edit(parsed: Option<Parsed>, body: Bytes, launch: Launch) -> Bytes {
+    let Some(parsed) = parsed else { return body };
     let edit = match (parsed.session(), launch) {
         (None, _) => SlotEdit::Keep,
         (Some(_), Launch::Pin { slot, .. }) => SlotEdit::Set(slot.0),
         (Some(_), Launch::Free { .. }) => SlotEdit::Remove,
     };
-    parsed.rewrite(body, edit)
+    aside(body.len(), move || parsed.rewrite(&body, edit)).await
+}
+
+/// Does `job` on another thread if it goes over so many bytes that other streams would notice.
+async fn aside<T: Send + 'static>(bytes: usize, job: impl FnOnce() -> T + Send + 'static) -> T {
+    if bytes < LARGE {
+        return job();
+    }
+    match tokio::task::spawn_blocking(job).await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // Not run because the runtime is shutting down: this task is about to be dropped as well.
+            Err(_) => std::future::pending().await,
+        },
+    }
 }

@@ -9,7 +9,7 @@ use http::{Method, StatusCode};
 use tracing::info;
 
 use crate::dispatch::{Lease, Who};
-use crate::slots::Action;
+use crate::slots::{Action, SlotId};
 use crate::store::{Event, Store, Write};
 use crate::usage::Usage;
 
@@ -96,6 +96,21 @@ impl Record {
 
     pub(crate) fn status(&mut self, status: StatusCode) {
         self.status = Some(status);
+    }
+
+    /// The server ran the request.
+    pub(crate) fn succeeded(&self) -> bool {
+        self.status.is_some_and(|status| status.is_success())
+    }
+
+    /// Where it runs, as far as it is known.
+    pub(crate) fn ran_in(&mut self, slot: Option<SlotId>) {
+        self.slot = slot.map(|slot| slot.0);
+    }
+
+    /// The slot used, if it is known.
+    pub(crate) fn slot(&self) -> Option<u32> {
+        self.slot
     }
 
     pub(crate) fn refused(&mut self, status: StatusCode, reason: &str) {

@@ -24,31 +24,34 @@ const STORE_CLOSE: Duration = Duration::from_secs(10);
 /// A client that has begun a request has this long to send its headers.
 const HEADER_READ: Duration = Duration::from_secs(60);
 
-/// Why the router can't start.
+/// Why the router can't start or go on.
 #[derive(Debug, Error)]
-pub enum StartError {
+pub enum RunError {
     /// The database can't be used.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The upstream address or key can't be written into a request.
     #[error("the upstream address or key can't be used in a request: {0}")]
     Upstream(#[from] http::Error),
+    /// The task that asks `/slots` has ended, by a fault of the program.
+    #[error("the slots can't be watched any more, which is a fault of this program: start it again")]
+    Watch,
 }
 
 /// Serves until `shutdown` ends, then drains: no new connections, running answers go on for at most
 /// [`Config::drain`], the store is written out.
 ///
 /// # Errors
-/// Only before the first connection is accepted.
+/// Before the first connection is accepted; later only [`RunError::Watch`].
 pub async fn run(
     config: Config,
     listener: TcpListener,
     shutdown: impl Future<Output = ()>,
-) -> Result<(), StartError> {
+) -> Result<(), RunError> {
     let Opened { store, sessions } = Store::open(&config.database(), config.event_days)?;
     let upstream = Upstream::new(&config)?;
     let dispatch = Dispatch::new(config.pin, upstream.clone(), store.clone(), sessions);
-    let watch = tokio::spawn(Arc::clone(&dispatch).watch());
+    let mut watch = tokio::spawn(Arc::clone(&dispatch).watch());
     let drain = config.drain;
     let app = App {
         config,
@@ -60,12 +63,19 @@ pub async fn run(
     if let Ok(address) = listener.local_addr() {
         info!(address = %address, upstream = app.upstream.address(), "listening");
     }
-    let connections = accept_until(&listener, app, shutdown).await;
+    let shutdown = async {
+        tokio::select! {
+            () = shutdown => Ok(()),
+            // Nothing would ever be granted again.
+            _ = &mut watch => Err(RunError::Watch),
+        }
+    };
+    let (connections, outcome) = accept_until(&listener, app, shutdown).await;
     drop(listener);
     connections.drain(drain, &dispatch).await;
     watch.abort();
     close(store).await;
-    Ok(())
+    outcome
 }
 
 /// Open connections.
@@ -74,7 +84,11 @@ struct Connections {
     graceful: GracefulShutdown,
 }
 
-async fn accept_until(listener: &TcpListener, app: App, shutdown: impl Future<Output = ()>) -> Connections {
+async fn accept_until<T>(
+    listener: &TcpListener,
+    app: App,
+    shutdown: impl Future<Output = T>,
+) -> (Connections, T) {
     let routes = proxy::routes(Arc::new(app));
     let mut connections = Connections { tasks: JoinSet::new(), graceful: GracefulShutdown::new() };
     let mut shutdown = std::pin::pin!(shutdown);
@@ -89,7 +103,7 @@ async fn accept_until(listener: &TcpListener, app: App, shutdown: impl Future<Ou
                 }
             },
             Some(_) = connections.tasks.join_next() => {}
-            () = &mut shutdown => return connections,
+            outcome = &mut shutdown => return (connections, outcome),
         }
     }
 }

@@ -1,9 +1,6 @@
 //! The router's own pages, all from one snapshot: health and status as JSON.
 
-use std::sync::Arc;
-
 use axum::body::Body;
-use axum::extract::State;
 use axum::response::Response;
 use http::HeaderValue;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -30,12 +27,12 @@ struct StoreStatus {
 }
 
 /// The router runs; says nothing of the server, whose own `/health` is passed through.
-pub(crate) async fn health() -> Response {
+pub(crate) fn health() -> Response {
     json_answer(json!({"status": "ok", "version": env!("CARGO_PKG_VERSION")}).to_string())
 }
 
 /// Server, slots, leases, waiters, sessions, totals.
-pub(crate) async fn status(State(app): State<Arc<App>>) -> Response {
+pub(crate) fn status(app: &App) -> Response {
     let status = Status {
         version: env!("CARGO_PKG_VERSION"),
         uptime_s: app.started.elapsed().as_secs(),

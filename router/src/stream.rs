@@ -46,7 +46,11 @@ impl Forwarded {
         if let Some(lease) = watch.lease {
             let (usage, slot) = (watch.usage.finish(), watch.usage.slot());
             watch.record.usage(usage, slot);
-            lease.complete(usage, slot);
+            if watch.record.succeeded() {
+                lease.complete(usage, slot);
+            } else {
+                lease.declined();
+            }
         }
     }
 

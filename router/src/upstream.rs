@@ -20,6 +20,7 @@ use crate::slots::{Reading, SeenSlot, SlotId};
 
 /// llama-server closes a connection after five idle seconds; one that is given up earlier is never found closed.
 const IDLE: Duration = Duration::from_secs(3);
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
 const CONNECT: Duration = Duration::from_secs(5);
 /// `/slots` and `/props` are refused beyond this; a slot takes about 1.5 KB.
 const MAX_ANSWER: usize = 16 << 20;
@@ -46,6 +47,8 @@ pub enum UpstreamError {
         address: String,
         /// The system's word for it.
         reason: String,
+        /// The connection was refused: nobody listens there.
+        refused: bool,
     },
     /// The connection broke before an answer came.
     #[error("llama-server at {address} closed the connection without an answer ({reason})")]
@@ -116,6 +119,8 @@ impl Upstream {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT));
+        // A host that has vanished is noticed although nothing is sent while it reads a long prompt.
+        connector.set_keepalive(Some(KEEP_ALIVE));
         let client = Client::builder(TokioExecutor::new())
             .pool_idle_timeout(IDLE)
             .pool_timer(TokioTimer::new())
@@ -191,7 +196,9 @@ impl Upstream {
         }
         let (address, reason) = (self.address(), cause.to_string());
         if error.is_connect() {
-            UpstreamError::Unreachable { address, reason }
+            let io = cause.downcast_ref::<std::io::Error>();
+            let refused = io.is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused);
+            UpstreamError::Unreachable { address, reason, refused }
         } else {
             UpstreamError::Broken { address, reason }
         }
@@ -208,7 +215,8 @@ impl Upstream {
             },
             Ok((StatusCode::SERVICE_UNAVAILABLE, _)) => Reading::Loading,
             Ok(_) => self.blind().await,
-            Err(UpstreamError::Unreachable { .. }) => Reading::Refused,
+            Err(UpstreamError::Unreachable { refused: true, .. }) => Reading::Refused,
+            // Not a word about the server: a network in trouble, or this process out of file descriptors.
             Err(_) => Reading::Silent,
         }
     }

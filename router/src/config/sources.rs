@@ -16,7 +16,7 @@ use crate::slots::PinPolicy;
 pub(super) const PREFIX: &str = "SLOT_ROUTER_";
 
 /// What follows `SLOT_ROUTER_` in the names of the variables that mean something.
-const VARIABLES: [&str; 13] = [
+const VARIABLES: [&str; 14] = [
     "CONFIG",
     "LISTEN",
     "UPSTREAM",
@@ -26,6 +26,8 @@ const VARIABLES: [&str; 13] = [
     "DRAIN",
     "EVENT_DAYS",
     "LOG_FORMAT",
+    // Read by the program itself: which of its own lines it logs.
+    "LOG",
     "API_KEY_FILE",
     "ALLOW_UNAUTHENTICATED",
     "ALLOWED_HOSTS",
@@ -268,6 +270,7 @@ mod tests {
             .map(|flag| flag.replace('-', "_").to_ascii_uppercase())
             .filter(|flag| flag != "PRINT_CONFIG")
             .collect();
+        flags.push("LOG".to_owned());
         let mut variables = VARIABLES.map(str::to_owned);
         flags.sort();
         variables.sort();

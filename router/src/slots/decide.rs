@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use session_slot_identity::SessionId;
 
-use super::types::{Action, Grant, Launch, LeaseId, Output, PinPolicy, ProbeId, SlotId, Want};
+use super::types::{Action, Grant, Heeds, Launch, LeaseId, Output, PinPolicy, ProbeId, SlotId, Want};
 use super::{Backoff, Held, Phase, Sight, SlotTable, Waiter};
 
 /// What is to be done with a waiter now.
@@ -19,6 +19,16 @@ use super::{Backoff, Held, Phase, Sight, SlotTable, Waiter};
 enum Verdict {
     Go(Launch, Placing),
     Wait(Why),
+}
+
+/// Which slot a waiter is after.
+pub(super) enum Target<'a> {
+    /// The home of this session, or one to become its home.
+    Home(&'a SessionId),
+    /// The slot its body names.
+    Named(SlotId),
+    /// Whatever the server chooses.
+    Any,
 }
 
 /// What becomes of the session's home.
@@ -45,10 +55,11 @@ impl SlotTable {
     /// Grants whoever may go, in order of arrival, given the answer to `probe`.
     pub(super) fn grant_waiting(&mut self, probe: ProbeId, now: Instant) {
         let mut kept = std::mem::take(&mut self.waiters);
-        let (mut landing, mut foreign) = (false, false);
+        let (mut landing, mut foreign, mut wide) = (false, false, false);
         kept.retain_mut(|waiter| {
-            // Behind one that waits for a landing nobody may pass: a later start would put the landing off.
-            if waiter.probe > probe || landing {
+            // Behind one that waits for a landing nobody may pass: a later start would put the landing off. Nor behind
+            // one that needs several slots: it would never find them free at the same time.
+            if waiter.probe > probe || landing || wide {
                 return true;
             }
             match self.decide(waiter, probe) {
@@ -56,6 +67,7 @@ impl SlotTable {
                 Verdict::Wait(why) => {
                     landing |= why == Why::Landing;
                     foreign |= why == Why::Foreign;
+                    wide |= waiter.shape.tasks > 1;
                     waiter.waited = true;
                     return true;
                 }
@@ -74,9 +86,10 @@ impl SlotTable {
             return Verdict::Wait(Why::Busy);
         }
         if !self.counted || self.sight == Sight::Loading {
-            return Verdict::Go(Launch::Free { alone: false }, Placing::Stay);
+            // A client's own choice of slot can't be checked now, so such requests go one by one.
+            return self.free_launch(matches!(waiter.want, Want::Named(_)));
         }
-        let width = self.width(waiter.shape);
+        let width = self.width(waiter);
         if self.taken() + width > self.slots.len() {
             return Verdict::Wait(Why::Busy);
         }
@@ -86,16 +99,34 @@ impl SlotTable {
         if waiter.shape.tasks > 1 {
             return self.free_launch(true);
         }
+        let verdict = match self.target(waiter) {
+            Target::Home(session) => self.place(session, probe),
+            Target::Named(slot) => match self.obstacle(slot, probe) {
+                Some(why) => Verdict::Wait(why),
+                None => self.pin(slot, Placing::Stay, false, false),
+            },
+            Target::Any => self.free_launch(false),
+        };
+        match verdict {
+            // It perhaps runs elsewhere than in the slot it names, so nothing else may be on its way.
+            Verdict::Go(Launch::Pin { slot, prime, .. }, placing)
+                if waiter.shape.heeds_slot == Heeds::Perhaps =>
+            {
+                self.pin(slot, placing, prime, true)
+            }
+            verdict => verdict,
+        }
+    }
+
+    /// Which slot a waiter is after.
+    pub(super) fn target<'a>(&self, waiter: &'a Waiter) -> Target<'a> {
+        if waiter.shape.tasks > 1 || waiter.shape.heeds_slot == Heeds::No {
+            return Target::Any;
+        }
         match &waiter.want {
-            Want::Session(session) if self.policy != PinPolicy::Never && waiter.shape.heeds_slot => {
-                self.place(session, probe)
-            }
-            Want::Named(number) if waiter.shape.heeds_slot => {
-                let slot = self.wrap(*number);
-                let pinned = || self.pin(slot, Placing::Stay, false, false);
-                self.obstacle(slot, probe).map_or_else(pinned, Verdict::Wait)
-            }
-            Want::Session(_) | Want::Anonymous | Want::Named(_) => self.free_launch(false),
+            Want::Session(session) if self.policy != PinPolicy::Never => Target::Home(session),
+            Want::Named(number) => Target::Named(self.wrap(*number)),
+            Want::Session(_) | Want::Anonymous => Target::Any,
         }
     }
 
@@ -158,7 +189,7 @@ impl SlotTable {
     }
 
     fn pin(&self, slot: SlotId, placing: Placing, prime: bool, alone: bool) -> Verdict {
-        let hidden = |held: &Held| held.is_free() && held.location.is_none();
+        let hidden = |held: &Held| held.location.is_none();
         let blocked = self.leases.values().any(|held| {
             let unseen = hidden(held) && (!held.landed || self.sight != Sight::Clear);
             unseen || !held.landed && (alone || held.is_alone())
@@ -203,7 +234,7 @@ impl SlotTable {
             Want::Anonymous | Want::Named(_) => None,
         };
         let action = self.settle(session.as_ref(), launch, placing);
-        self.hold(number, session, launch, self.width(waiter.shape));
+        self.hold(number, session, launch, waiter);
         self.outputs.push(Output::Granted(Grant {
             ticket: waiter.ticket,
             lease: LeaseId { generation: self.generation, number },
@@ -225,8 +256,10 @@ impl SlotTable {
         }
     }
 
-    fn hold(&mut self, number: u64, session: Option<SessionId>, launch: Launch, width: usize) {
-        if let Some(slot) = launch.slot() {
+    fn hold(&mut self, number: u64, session: Option<SessionId>, launch: Launch, waiter: &Waiter) {
+        let width = self.width(waiter);
+        let location = launch.slot().filter(|_| waiter.shape.heeds_slot == Heeds::Yes);
+        if let Some(slot) = location {
             self.slots[slot.index()].lease = Some(number);
             self.touch(slot);
         }
@@ -242,7 +275,7 @@ impl SlotTable {
             Held {
                 session,
                 launch,
-                location: launch.slot(),
+                location,
                 width,
                 answered: None,
                 after_task,

@@ -22,17 +22,21 @@ mod types;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lru::LruCache;
 use session_slot_identity::SessionId;
 
 use probing::Backoff;
-use slot::Slot;
+use slot::{Expecting, Slot};
 pub use types::*;
 
 /// How many sessions are remembered; the least recently used one beyond that is forgotten.
 pub const MAX_SESSIONS: NonZeroUsize = NonZeroUsize::new(65_536).expect("a positive constant");
+
+/// When a turn has ended, `/slots` is asked within this time for what it left. The session's next turn, or anybody
+/// else's, would ask anyway; direct traffic in between only makes the slot look cold or, at worst, wrongly warm.
+const LOOK_AFTER: Duration = Duration::from_millis(10);
 
 /// The slot table of one llama-server.
 #[derive(Debug)]
@@ -223,6 +227,12 @@ impl SlotTable {
         }
     }
 
+    /// Where a lease's request runs, as far as that has been seen or is certain.
+    #[must_use]
+    pub fn location(&self, lease: LeaseId) -> Option<SlotId> {
+        self.leases.get(&lease.number).filter(|_| lease.generation == self.generation)?.location
+    }
+
     /// The server has begun to answer a lease's request, so it has a slot there.
     pub fn landed(&mut self, lease: LeaseId) {
         let probe = self.asked.next();
@@ -240,8 +250,8 @@ impl SlotTable {
             return;
         }
         match end {
-            End::Unsent => drop(self.remove_lease(lease.number)),
-            End::Complete { tokens, slot } => self.complete(lease.number, tokens, slot),
+            End::Unsent | End::Declined => drop(self.remove_lease(lease.number)),
+            End::Complete { tokens, slot } => self.complete(lease.number, tokens, slot, now),
             End::Broken => self.start_leaving(lease.number, now),
         }
         self.reconsider();
@@ -299,7 +309,7 @@ impl SlotTable {
     fn remove_lease(&mut self, number: u64) -> Option<Held> {
         let held = self.leases.remove(&number)?;
         let probe = self.asked.next();
-        if held.location.is_none() {
+        if held.location.is_none() && self.counted {
             self.departed.extend(std::iter::repeat_n(probe, held.width));
         }
         if let Some(slot) = held.location {
@@ -314,12 +324,12 @@ impl SlotTable {
         Some(held)
     }
 
-    fn complete(&mut self, number: u64, tokens: Option<u64>, told: Option<SlotId>) {
+    fn complete(&mut self, number: u64, tokens: Option<u64>, told: Option<SlotId>, now: Instant) {
         let Some(held) = self.remove_lease(number) else { return };
         let Some(session) = held.session else { return };
         let told = told.filter(|slot| slot.index() < self.slots.len());
         match told.or(held.location) {
-            Some(slot) => self.expect_left(slot, &session),
+            Some(slot) => self.expect_left(slot, &session, now),
             None => self.unplaced.extend(tokens.map(|tokens| Unplaced {
                 session,
                 tokens,
@@ -329,10 +339,10 @@ impl SlotTable {
     }
 
     /// The next probe shows what `session` left in `slot`: what later proves the slot warm.
-    fn expect_left(&mut self, slot: SlotId, session: &SessionId) {
+    fn expect_left(&mut self, slot: SlotId, session: &SessionId, now: Instant) {
         self.move_home(session, slot);
         let probe = self.asked.next();
-        self.slots[slot.index()].expecting = Some(probe);
+        self.slots[slot.index()].expecting = Some(Expecting { probe, due: now + LOOK_AFTER });
     }
 
     fn start_leaving(&mut self, number: u64, now: Instant) {
@@ -384,9 +394,15 @@ impl SlotTable {
         self.leases.values().map(|held| held.width).sum()
     }
 
-    /// Slots that a request of this shape takes.
-    fn width(&self, shape: Shape) -> usize {
-        (shape.tasks as usize).clamp(1, self.slots.len().max(1))
+    /// Slots that a request takes.
+    fn width(&self, waiter: &Waiter) -> usize {
+        let all = self.slots.len().max(1);
+        match (&waiter.want, waiter.shape.tasks) {
+            (_, 0 | 1) => 1,
+            // Its first task, or each of them, names a slot: it has to find the whole server idle.
+            (Want::Named(_), _) => all,
+            (_, tasks) => all.min(tasks as usize),
+        }
     }
 
     fn touch(&mut self, slot: SlotId) {

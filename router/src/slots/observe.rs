@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::slot::Expecting;
 use super::types::{Home, Launch, Mark, Output, ProbeId, Reading, Refusal, SeenSlot, SlotId};
 use super::{Held, Phase, Sight, Slot, SlotTable, Unplaced};
 
@@ -60,10 +61,16 @@ impl SlotTable {
         self.learn_clearing(newest_task);
     }
 
-    /// Task numbers only grow while a server lives, and a used slot keeps one.
+    /// A used slot keeps a task number while the server lives. Its numbers need not grow in every slot, since tasks
+    /// that had to wait start out of order; but if all of them went back, counting has begun anew.
     fn shows_restart(&self, seen: &[SeenSlot]) -> bool {
-        let went_back = |(slot, now): (&Slot, &SeenSlot)| slot.seen.id_task > now.id_task;
-        seen.len() != self.slots.len() || self.slots.iter().zip(seen).any(went_back)
+        let pairs =
+            || self.slots.iter().map(|slot| slot.seen.id_task).zip(seen.iter().map(|now| now.id_task));
+        let mut used = pairs().filter(|(before, _)| before.is_some()).peekable();
+        let lost = pairs().any(|(before, now)| before.is_some() && now.is_none());
+        seen.len() != self.slots.len()
+            || lost
+            || used.peek().is_some() && used.all(|(before, now)| now < before)
     }
 
     /// Voids every lease; assignments stay as hints, all of them cold.
@@ -109,12 +116,13 @@ impl SlotTable {
             self.resize(count);
         }
         self.sight = Sight::Blind;
+        self.departed.clear();
         self.slots.iter_mut().for_each(|slot| {
             slot.expecting = None;
             slot.stranger = false;
         });
         self.unplaced.clear();
-        self.release_where(|held| match &held.phase {
+        self.release_where(now, |held| match &held.phase {
             Phase::Leaving { since, .. } => now >= *since + BLIND_GRACE,
             Phase::Running => false,
         });
@@ -201,17 +209,20 @@ impl SlotTable {
                 *idle_seen = if busy { 0 } else { *idle_seen + 1 };
             }
         }
-        self.release_where(|held| matches!(held.phase, Phase::Leaving { idle_seen: IDLE_LOOKS.., .. }));
+        self.release_where(now, |held| matches!(held.phase, Phase::Leaving { idle_seen: IDLE_LOOKS.., .. }));
     }
 
-    fn release_where(&mut self, ended: impl Fn(&Held) -> bool) {
+    fn release_where(&mut self, now: Instant, ended: impl Fn(&Held) -> bool) {
         let numbers: Vec<u64> =
             self.leases.iter().filter(|(_, held)| ended(held)).map(|(number, _)| *number).collect();
         for number in numbers {
             let Some(held) = self.remove_lease(number) else { continue };
-            // This very answer showed the slot idle: no other has to be waited for.
-            if let Some(slot) = held.location {
-                self.slots[slot.index()].fresh_from = ProbeId::default();
+            let Some(slot) = held.location else { continue };
+            let slot = &mut self.slots[slot.index()];
+            // This very answer showed the slot idle, and what the broken turn left in it.
+            slot.fresh_from = ProbeId::default();
+            if held.session.is_some() && held.session == slot.owner && slot.lease.is_none() {
+                slot.expecting = Some(Expecting { probe: ProbeId::default(), due: now });
             }
         }
     }
@@ -219,7 +230,7 @@ impl SlotTable {
     /// Records what finished turns have left in their slots.
     fn note_left(&mut self, probe: ProbeId) {
         for (index, slot) in self.slots.iter_mut().enumerate() {
-            if slot.expecting.is_none_or(|from| from > probe) {
+            if slot.expecting.is_none_or(|expecting| expecting.probe > probe) {
                 continue;
             }
             slot.expecting = None;

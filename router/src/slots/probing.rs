@@ -1,11 +1,12 @@
 //! When `/slots` has to be asked next.
 //!
-//! A probe is asked at once only for news: a waiter nobody has looked at, a lease that has just ended. Everything
+//! A probe is asked at once only for news: a waiter nobody has looked at, a slot that has just become free. Everything
 //! that is merely waited for is asked after in growing intervals, since llama-server notices that the client of a
 //! request without a stream has left only after a second without any traffic.
 
 use std::time::{Duration, Instant};
 
+use super::decide::Target;
 use super::types::{Due, ProbeId, SlotId};
 use super::{Phase, Sight, SlotTable, Waiter, Want};
 
@@ -82,8 +83,11 @@ impl SlotTable {
             Phase::Leaving { poll, .. } => poll.due(),
             Phase::Running => None,
         });
+        let expecting = self.slots.iter().filter_map(|slot| slot.expecting);
+        let expected =
+            expecting.filter(|expecting| expecting.probe > self.asked).map(|expecting| expecting.due);
         let polls = [self.landing_poll.due(), self.foreign_poll.due()];
-        leaving.chain(polls.into_iter().flatten()).min().map(Due::At)
+        leaving.chain(expected).chain(polls.into_iter().flatten()).min().map(Due::At)
     }
 
     /// A probe is sent; the number under which its answer is to be reported.
@@ -92,17 +96,25 @@ impl SlotTable {
         self.asked
     }
 
-    /// The number of the probe asked last.
-    #[must_use]
-    pub fn latest_probe(&self) -> ProbeId {
-        self.asked
+    /// Probes after `probe` were never sent: the server was silent, and only numbers were drawn for those who came
+    /// meanwhile. Now that it has answered, what they asked for is asked anew.
+    pub fn renew_probes(&mut self, probe: ProbeId) {
+        let next = self.asked.next();
+        let renew = |wanted: &mut ProbeId| {
+            if *wanted > probe {
+                *wanted = next;
+            }
+        };
+        self.waiters.iter_mut().for_each(|waiter| renew(&mut waiter.probe));
+        self.unplaced.iter_mut().for_each(|unplaced| renew(&mut unplaced.probe));
+        let expecting = self.slots.iter_mut().filter_map(|slot| slot.expecting.as_mut());
+        expecting.for_each(|expecting| renew(&mut expecting.probe));
     }
 
     /// Something no probe has been asked for yet, and that an answer could change.
     fn has_news(&self) -> bool {
         let fresh = |probe: ProbeId| probe > self.asked;
-        self.slots.iter().any(|slot| slot.expecting.is_some_and(fresh))
-            || self.unplaced.iter().any(|unplaced| fresh(unplaced.probe))
+        self.unplaced.iter().any(|unplaced| fresh(unplaced.probe))
             || self.waiters.iter().any(|waiter| fresh(waiter.probe) && self.could_go(waiter))
     }
 
@@ -111,17 +123,19 @@ impl SlotTable {
         if !self.counted || self.sight == Sight::Loading {
             return true;
         }
-        if self.taken() + self.width(waiter.shape) > self.slots.len() {
+        if self.taken() + self.width(waiter) > self.slots.len() {
+            return false;
+        }
+        if let Want::Session(session) = &waiter.want
+            && self.running.contains_key(session)
+        {
             return false;
         }
         let free = |slot: SlotId| self.slots[slot.index()].lease.is_none();
-        match &waiter.want {
-            Want::Session(session) if self.running.contains_key(session) => false,
-            Want::Session(session) if waiter.shape.heeds_slot => {
-                self.sessions.peek(session).copied().flatten().is_none_or(free)
-            }
-            Want::Named(number) if waiter.shape.heeds_slot => free(self.wrap(*number)),
-            Want::Session(_) | Want::Anonymous | Want::Named(_) => true,
+        match self.target(waiter) {
+            Target::Home(session) => self.sessions.peek(session).copied().flatten().is_none_or(free),
+            Target::Named(slot) => free(slot),
+            Target::Any => true,
         }
     }
 }

@@ -1,8 +1,19 @@
 //! What the table knows of one slot.
 
+use std::time::Instant;
+
 use session_slot_identity::SessionId;
 
 use super::types::{Mark, ProbeId, SeenSlot};
+
+/// What a turn left in its slot is still to be seen.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Expecting {
+    /// This probe, or a later one, shows it.
+    pub(super) probe: ProbeId,
+    /// By then it is asked for, if nothing else asks before: the session's next turn often does.
+    pub(super) due: Instant,
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Slot {
@@ -17,8 +28,8 @@ pub(super) struct Slot {
     pub(super) stranger: bool,
     /// What the owner's last turn left here.
     pub(super) left: Option<Mark>,
-    /// This probe, or a later one, shows what the owner's last turn left here.
-    pub(super) expecting: Option<ProbeId>,
+    /// A turn of the owner has just ended here.
+    pub(super) expecting: Option<Expecting>,
     /// The greatest task number on the server when the slot was first seen idle with its present task.
     pub(super) idle_since: Option<i64>,
     /// Answers to earlier probes may still show the lease that has just ended.

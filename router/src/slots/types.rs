@@ -85,14 +85,25 @@ pub enum Want {
 pub struct Shape {
     /// Slots it takes, at least 1: several answers or several prompts are as many tasks. Only one could be named.
     pub tasks: u32,
-    /// The route heeds `id_slot`. Embeddings and reranking go where the server likes.
-    pub heeds_slot: bool,
+    /// Whether the slot named in it is where it will run.
+    pub heeds_slot: Heeds,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { tasks: 1, heeds_slot: true }
+        Self { tasks: 1, heeds_slot: Heeds::Yes }
     }
+}
+
+/// Whether a route runs a request in the slot that it names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heeds {
+    /// It does.
+    Yes,
+    /// Some builds do. Where it runs is only known once it is seen there, so it has to be alone on its way.
+    Perhaps,
+    /// Embeddings and reranking go where the server likes.
+    No,
 }
 
 /// How a granted request is to be sent.
@@ -206,6 +217,8 @@ pub enum Output {
 pub enum End {
     /// Nothing was sent to the server.
     Unsent,
+    /// The server answered that it did not run the request; its slot holds what it held.
+    Declined,
     /// The answer came to its end.
     Complete {
         /// Tokens now in the slot (prompt + generated - 1), where the answer told.

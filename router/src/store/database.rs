@@ -235,11 +235,11 @@ impl Database {
         transaction.commit()
     }
 
-    /// Deletes the events before `oldest`, in milliseconds since 1970; in memory also the sessions beyond those
-    /// that would be loaded.
+    /// Deletes the events before `oldest`, in milliseconds since 1970, and the sessions beyond those that would be
+    /// loaded.
     pub(super) fn forget(&mut self, oldest: i64) -> rusqlite::Result<()> {
         schema::forget_events(&self.connection, oldest)?;
-        if self.on_disk { Ok(()) } else { schema::forget_sessions(&self.connection) }
+        schema::forget_sessions(&self.connection)
     }
 }
 

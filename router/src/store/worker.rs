@@ -13,7 +13,10 @@ use super::database::{self, Database};
 use super::{Shared, Write, schema};
 
 /// Most writes in one transaction; bounds how long the write lock is held.
-const BATCH: usize = 1_000;
+const BATCH: usize = 4_096;
+/// How long the first write of a batch waits for others: a transaction for each request would cost more than the rest
+/// of the request. What is lost if the machine dies in between are hints and log lines.
+const GATHER: Duration = Duration::from_millis(50);
 const CLEAN_UP_EVERY: Duration = Duration::from_secs(3_600);
 /// Tries, each of the 2 s of `database::BUSY`, before a lock is taken to stay: somebody may run VACUUM in a shell.
 const BUSY_TRIES: u32 = 5;
@@ -123,11 +126,15 @@ impl Worker {
     }
 }
 
-/// Waits up to `wait` for a write, then takes what else is there. Also says whether the store is to close.
+/// Waits up to `wait` for a write, then takes what else has come a moment later. Also says whether the store is to close.
 fn gather(receiver: &Receiver<Message>, wait: Duration) -> (Vec<Write>, bool) {
     let first = receiver.recv_timeout(wait);
     let mut closing = matches!(first, Err(RecvTimeoutError::Disconnected));
     let mut batch = Vec::new();
+    if matches!(first, Ok(Message::Write(_))) {
+        // Asleep and not listening: nobody who queues a write has to wake this thread.
+        thread::sleep(GATHER);
+    }
     let mut next = first.ok();
     while let Some(message) = next {
         match message {
@@ -200,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_batch_is_bounded_and_what_follows_a_close_is_still_gathered() {
-        let (sender, receiver) = std::sync::mpsc::sync_channel(4_096);
+        let (sender, receiver) = std::sync::mpsc::sync_channel(BATCH + 2);
         let write = || Message::Write(Box::new(assigned("s", None, 1)));
         (0..BATCH).for_each(|_| sender.send(write()).unwrap());
         sender.send(Message::Close).unwrap();

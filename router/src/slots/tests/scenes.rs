@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::world::{Runs, World, session, turn};
 use crate::slots::{
-    Action, Due, End, Home, Launch, Mark, PinPolicy, Reading, Refusal, Shape, SlotId, SlotTable, Want,
+    Action, Due, End, Heeds, Home, Launch, Mark, PinPolicy, Reading, Refusal, Shape, SlotId, SlotTable, Want,
 };
 
 fn plain(slot: u32) -> Launch {
@@ -308,7 +308,7 @@ fn a_busy_slot_that_outlived_a_start_does_not_hide_that_the_server_clears_idle_s
     assert_eq!(world.table.snapshot(world.now).clears_idle, Some(true));
     world.stop(long.launch.slot().expect("pinned"));
     world.table.release(long.lease, End::Complete { tokens: None, slot: None }, world.now);
-    world.settle();
+    world.pass(Duration::from_secs(1));
     assert_eq!(world.table.snapshot(world.now).clears_idle, Some(true));
 }
 
@@ -382,7 +382,7 @@ fn an_idle_table_asks_nothing() {
 #[test]
 fn a_request_of_several_tasks_starts_alone_and_counts_as_many_slots() {
     let mut world = World::new(4, PinPolicy::Auto);
-    let wide = Shape { tasks: 3, heeds_slot: true };
+    let wide = Shape { tasks: 3, heeds_slot: Heeds::Yes };
     let ticket = world.enqueue_shaped(turn("a"), wide);
     world.settle();
     let grant = world.granted[&ticket].clone();
@@ -408,7 +408,7 @@ fn a_request_of_several_tasks_starts_alone_and_counts_as_many_slots() {
 fn a_request_for_more_tasks_than_slots_has_the_server_to_itself() {
     let mut world = World::new(2, PinPolicy::Auto);
     let running = world.ask(turn("a")).expect("a slot is free");
-    let ticket = world.enqueue_shaped(Want::Anonymous, Shape { tasks: 9, heeds_slot: true });
+    let ticket = world.enqueue_shaped(Want::Anonymous, Shape { tasks: 9, heeds_slot: Heeds::Yes });
     world.settle();
     assert!(!world.granted.contains_key(&ticket));
     world.run(&running);
@@ -419,7 +419,7 @@ fn a_request_for_more_tasks_than_slots_has_the_server_to_itself() {
 #[test]
 fn a_route_that_does_not_heed_the_slot_gets_none_named() {
     let mut world = World::new(4, PinPolicy::Auto);
-    let ticket = world.enqueue_shaped(turn("a"), Shape { tasks: 1, heeds_slot: false });
+    let ticket = world.enqueue_shaped(turn("a"), Shape { tasks: 1, heeds_slot: Heeds::No });
     world.settle();
     assert_eq!(world.granted[&ticket].launch, Launch::Free { alone: false });
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::world::{Runs, World, turn};
 use crate::slots::{
-    Due, End, Grant, Launch, LeaseId, PinPolicy, ProbeId, Reading, Shape, SlotId, Ticket, Want,
+    Due, End, Grant, Heeds, Launch, LeaseId, PinPolicy, ProbeId, Reading, Shape, SlotId, Ticket, Want,
 };
 
 /// A small generator, so that a seed means the same schedule everywhere (xorshift64*).
@@ -86,7 +86,8 @@ impl Simulation {
             _ => turn(&format!("s{}", self.random.below(7))),
         };
         let tasks = if self.random.below(6) == 0 { 2 + self.random.below(3) as u32 } else { 1 };
-        let shape = Shape { tasks, heeds_slot: self.random.below(8) > 0 };
+        let heeds = [Heeds::Yes, Heeds::Yes, Heeds::Yes, Heeds::Yes, Heeds::Perhaps, Heeds::No];
+        let shape = Shape { tasks, heeds_slot: heeds[self.random.below(6)] };
         self.waiting.push(self.world.enqueue_shaped(want, shape));
     }
 

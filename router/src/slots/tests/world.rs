@@ -1,13 +1,13 @@
 //! A model of llama-server's slots that the table's grants act on, one step at a time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use session_slot_identity::SessionId;
 
 use crate::slots::{
-    Action, Due, End, Grant, Launch, LeaseId, Output, PinPolicy, ProbeId, Reading, Refusal, SeenSlot, Shape,
-    SlotId, SlotTable, Ticket, Want,
+    Action, Due, End, Grant, Heeds, Launch, LeaseId, Output, PinPolicy, ProbeId, Reading, Refusal, SeenSlot,
+    Shape, SlotId, SlotTable, Ticket, Want,
 };
 
 /// A slot as the server has it.
@@ -35,8 +35,10 @@ pub(super) struct World {
     next_task: i64,
     /// Granted and not seen by the server yet.
     pub(super) on_the_way: Vec<(LeaseId, Launch)>,
-    /// How many slots each ticket's request takes, where it is more than one.
-    widths: HashMap<Ticket, usize>,
+    /// The requests that are not of the usual shape.
+    shapes: HashMap<Ticket, Shape>,
+    /// Leases whose request the server runs where it likes, whatever slot they name.
+    unheeding: HashSet<LeaseId>,
     pub(super) granted: HashMap<Ticket, Grant>,
     pub(super) refused: HashMap<Ticket, Refusal>,
     /// In the order they were granted.
@@ -60,7 +62,8 @@ impl World {
             clears_idle: false,
             next_task: 0,
             on_the_way: Vec::new(),
-            widths: HashMap::new(),
+            shapes: HashMap::new(),
+            unheeding: HashSet::new(),
             granted: HashMap::new(),
             refused: HashMap::new(),
             grants: Vec::new(),
@@ -116,7 +119,12 @@ impl World {
         for output in self.table.take_outputs() {
             match output {
                 Output::Granted(grant) => {
-                    let parts = self.widths.get(&grant.ticket).copied().unwrap_or(1);
+                    let shape = self.shapes.get(&grant.ticket).copied().unwrap_or_default();
+                    let parts = self.server.len().min(shape.tasks as usize);
+                    // Of the routes that perhaps heed the slot, every other request is to one that does not.
+                    if shape.heeds_slot == Heeds::Perhaps && grant.lease.number % 2 == 0 {
+                        self.unheeding.insert(grant.lease);
+                    }
                     self.on_the_way.extend(std::iter::repeat_n((grant.lease, grant.launch), parts));
                     self.grants.push(grant.ticket);
                     self.granted.insert(grant.ticket, grant);
@@ -134,7 +142,7 @@ impl World {
     /// A request of several tasks, or to a route that does not heed `id_slot`.
     pub(super) fn enqueue_shaped(&mut self, want: Want, shape: Shape) -> Ticket {
         let ticket = self.table.enqueue(want, shape, self.now);
-        self.widths.insert(ticket, (shape.tasks as usize).min(self.server.len()));
+        self.shapes.insert(ticket, shape);
         ticket
     }
 
@@ -151,7 +159,8 @@ impl World {
             self.on_the_way.iter().position(|(other, _)| *other == lease).expect("it is on the way");
         let (_, launch) = self.on_the_way.remove(position);
         let slot = match launch {
-            Launch::Pin { slot, .. } => slot.0 as usize,
+            Launch::Pin { slot, .. } if !self.unheeding.contains(&lease) => slot.0 as usize,
+            Launch::Pin { .. } => self.free_choice().expect("no more are sent than there are slots"),
             Launch::Free { .. } => self.free_choice().expect("the table sends no more than there are slots"),
         };
         self.start(slot, Runs::Lease(lease));
@@ -201,7 +210,7 @@ impl World {
         let slot = self.land(grant.lease);
         let tokens = self.stop(slot);
         self.table.release(grant.lease, End::Complete { tokens: Some(tokens), slot: None }, self.now);
-        self.settle();
+        self.pass(Duration::from_millis(20));
         slot
     }
 
