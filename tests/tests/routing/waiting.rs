@@ -110,7 +110,9 @@ async fn two_hundred_requests_of_twenty_sessions_are_all_served_and_no_busy_slot
         assert_eq!(request.await.expect("it should end").status, 200);
     }
     router.wait_quiet().await;
-    assert_eq!(fake.launches().len(), 200);
+    // Until the server has shown what it does with idle slots there may be a primer besides.
+    let turns = fake.received().iter().filter(|one| one.target == "/v1/chat/completions").count();
+    assert_eq!(turns, 200);
     fake.assert_clean();
 }
 
