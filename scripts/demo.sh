@@ -9,15 +9,15 @@ set -euo pipefail
 # What llama-server is started with, one line for each part of the table: NAME|FLAGS.
 SETTINGS="default settings|--ctx-size 16384
 --parallel 4 --no-kv-unified|--ctx-size 16384 --parallel 4 --no-kv-unified"
-# What is replayed. More sessions than slots is where choosing a slot matters.
-SESSIONS=6
-TURNS=3
+# What is replayed. Left alone, the server puts sessions that share more than half of a slot's tokens into that slot,
+# where each reads again what follows the shared system prompt.
+SESSIONS=4
+TURNS=12
 SEED=1
-THINK_MS=500
-SYSTEM_TOKENS=500
-TURN_TOKENS=200
+SYSTEM_TOKENS=800
+TURN_TOKENS=60
 MAX_TOKENS=16
-SCHEDULE=concurrent
+SCHEDULE=turn
 
 prepare() {
     local setup
@@ -63,7 +63,7 @@ replay() {
     shift 2
     # A failed request is part of the result, not the end of the demo.
     run_interruptibly "$TARGET/release/replay" --url "$url" --metrics-url "$LLAMA_URL" "--label=$label" --json \
-        --sessions "$SESSIONS" --turns "$TURNS" --seed "$SEED" --think-ms "$THINK_MS" --schedule "$SCHEDULE" \
+        --sessions "$SESSIONS" --turns "$TURNS" --seed "$SEED" --schedule "$SCHEDULE" \
         --system-tokens "$SYSTEM_TOKENS" --turn-tokens "$TURN_TOKENS" --max-tokens "$MAX_TOKENS" \
         "$@" >>"$WORK/results" || [ "$?" -eq 1 ]
 }
@@ -95,7 +95,9 @@ for line in open(sys.argv[1]):
     print(row.format(name, way, r["sent"], r["server_computed"], r["server_reuse_percent"],
                      round(r["ttft_p50_ms"]), r["failed"]))
 PYTHON
-    printf '\ntokens sent: prompt tokens of all requests. computed: by the server'"'"'s own counter; the rest was reused.\n'
+    printf '\nReplayed: %s agents that share a system prompt of about %s tokens and take turns, one request at a time.\n' \
+        "$SESSIONS" "$SYSTEM_TOKENS"
+    printf 'tokens sent: prompt tokens of all requests. computed: by the server'"'"'s own counter; the rest was reused.\n'
     printf 'TTFT: time to the first token of an answer.\n'
 }
 

@@ -3,7 +3,8 @@
 #
 # Usage: scripts/start-router.sh [the router's flags ...]     see scripts/start-router.sh --help
 #        scripts/start-router.sh --demo                       a small real llama-server, with and without the router
-# router.log, router.pid and router.sqlite are in the project root, whatever the working directory.
+# router.log and router.pid are in the project root, whatever the working directory; so is router.sqlite, unless the
+# flags, the environment or the file set another state_dir.
 set -euo pipefail
 . "$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/lib.sh"
 
@@ -31,6 +32,11 @@ address_from() {
         "[::]":*) printf '[::1]:%s\n' "${address##*:}" ;;
         *) printf '%s\n' "$address" ;;
     esac
+}
+
+# Whether the settings hold the default. A "." in the file looks the same and is taken for it.
+is_default_state_dir() {
+    [ -z "${SLOT_ROUTER_STATE_DIR:-}" ] && [ "$(printf '%s\n' "$1" | sed -n 's/^state_dir *= *"\(.*\)"$/\1/p')" = . ]
 }
 
 # Whether anything accepts connections there, be it a router or not.
@@ -77,6 +83,7 @@ report_failure() {
 start() {
     local config address pid lines=0
     config="$("$BINARY" "$@" --print-config)" || die "nothing was started"
+    if "$own_state_dir" && is_default_state_dir "$config"; then set -- --state-dir "$ROOT" "$@"; fi
     address="$(address_from "$config")"
     ! accepts "$address" || port_taken "$address"
     [ ! -f "$LOG" ] || lines="$(wc -l <"$LOG")"
@@ -101,5 +108,4 @@ build_router
 for flag in "$@"; do
     case "$flag" in -h | --help | -V | --version | --print-config) exec "$BINARY" "$@" ;; esac
 done
-if "$own_state_dir"; then set -- --state-dir "$ROOT" "$@"; fi
 start "$@"

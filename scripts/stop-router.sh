@@ -2,25 +2,24 @@
 # Ends the router that start-router.sh started, after letting its open answers end.
 #
 # Usage: scripts/stop-router.sh
-# Waits 5 s longer than the router's --drain (30 s unless it was started with another).
+# Waits until the router has ended: at most its drain time (30 s unless it was set otherwise).
 set -euo pipefail
 . "$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/lib.sh"
 
 PID_FILE="$ROOT/router.pid"
 
-# A PID is used again by the system sooner or later: only a router may be ended.
-is_router() {
-    case "$(ps -o command= -p "$1" 2>/dev/null)" in
-        *session-slot-router*) return 0 ;;
-    esac
-    return 1
-}
+# The router ends by itself once its --drain is over, wherever that was set; this only bounds waiting for one that hangs.
+LONGEST_WAIT_S=3600
+# After so long it is said how to end it at once.
+HINT_AFTER_S=35
 
-# How long the router lets open answers run on: from its flags, else the environment, else its default.
-drain_seconds() {
-    local seconds
-    seconds="$(ps -o args= -p "$1" | sed -n 's/.*--drain[= ]\([0-9][0-9]*\).*/\1/p')"
-    printf '%s\n' "${seconds:-${SLOT_ROUTER_DRAIN:-30}}"
+# A PID is used again by the system sooner or later: only a router may be ended. Linux cuts the name to 15 characters,
+# macOS gives the whole path.
+is_router() {
+    local name
+    name="$(ps -ww -o comm= -p "$1" 2>/dev/null)" || return 1
+    name="${name##*/}"
+    [ "${name:0:15}" = session-slot-ro ]
 }
 
 if [ ! -f "$PID_FILE" ]; then
@@ -33,11 +32,11 @@ if [ -z "$pid" ] || ! is_router "$pid"; then
     printf 'no router is running here: PID %s had already ended\n' "${pid:-?}"
     exit 0
 fi
-tenths=$((($(drain_seconds "$pid") + 5) * 10))
 kill "$pid"
 printf 'asked the router (PID %s) to end; waiting for open answers ...\n' "$pid"
-if ! ended_within "$pid" "$tenths"; then
-    die "the router (PID $pid) still runs; end it with: kill -9 $pid"
+if ! ended_within "$pid" $((HINT_AFTER_S * 10)); then
+    note "still waiting; to cut the open answers: kill -9 $pid"
+    ended_within "$pid" $((LONGEST_WAIT_S * 10)) || die "the router (PID $pid) still runs; end it with: kill -9 $pid"
 fi
 rm -f "$PID_FILE"
 printf 'the router has ended\n'

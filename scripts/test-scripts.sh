@@ -94,6 +94,33 @@ test_foreign_pid() {
     check "and its file removed" is_absent "$COPY/router.pid"
 }
 
+test_similar_command_line() {
+    : >"$WORK/session-slot-router"
+    # It waits for the end of its standard input first, as an editor with that file open would wait.
+    start_helper editor cat - "$WORK/session-slot-router"
+    printf '%s\n' "$HELPER" >"$COPY/router.pid"
+    check "a program with the router's name in an argument is left alone" succeeds stop
+    check "stop-router.sh says that no router runs" says 'no router is running'
+    check "that program still runs" is_running "$HELPER"
+    end_helper "$HELPER"
+}
+
+test_state_dir_and_drain_of_a_file() {
+    mkdir "$WORK/state"
+    rm -f "$COPY/router.sqlite"
+    printf 'state_dir = "%s"\ndrain = 1\n' "$WORK/state" >"$WORK/router.toml"
+    check "a start with a file succeeds" succeeds start --config "$WORK/router.toml"
+    check "the database is where the file says" [ -f "$WORK/state/router.sqlite" ]
+    check "and not in the project root" is_absent "$COPY/router.sqlite"
+    check "it is stopped" succeeds stop
+    rm -f "$WORK/state/router.sqlite"
+    export SLOT_ROUTER_STATE_DIR="$WORK/state"
+    check "a start with the environment succeeds" succeeds start
+    unset SLOT_ROUTER_STATE_DIR
+    check "the database is where the environment says" [ -f "$WORK/state/router.sqlite" ]
+    check "it is stopped, too" succeeds stop
+}
+
 test_missing_tools() {
     rm "$COPY/target/release/session-slot-router"
     check "without cargo and a router, starting fails" fails start
@@ -118,6 +145,8 @@ test_second_start
 test_stop
 test_failing_start
 test_foreign_pid
+test_similar_command_line
+test_state_dir_and_drain_of_a_file
 test_missing_tools
 [ "$FAILED" -eq 0 ] || die "$FAILED script checks failed"
 printf 'the scripts pass their tests\n'
