@@ -1,0 +1,107 @@
+//! The right to run one request, from its grant to the end of its answer.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use session_slot_identity::SessionId;
+
+use super::{Dispatch, Waiting};
+use crate::slots::{Action, End, Grant, Launch, LeaseId, SlotId, Want};
+use crate::store::Write;
+use crate::usage::Usage;
+
+/// The exclusive right to run one request. Ends exactly once: by [`Lease::complete`], or when it is dropped.
+#[derive(Debug)]
+pub struct Lease {
+    dispatch: Arc<Dispatch>,
+    id: LeaseId,
+    session: Option<SessionId>,
+    /// How to send the request.
+    pub launch: Launch,
+    /// How the slot was chosen.
+    pub action: Action,
+    /// The request was held back.
+    pub waited: Option<Duration>,
+    /// The slots as seen when it was granted.
+    pub slots_seen: Arc<str>,
+    sent: bool,
+    over: bool,
+}
+
+impl Lease {
+    pub(super) fn new(dispatch: &Arc<Dispatch>, grant: Grant, waiting: &Waiting) -> Self {
+        let session = match &waiting.want {
+            Want::Session(session) => Some(session.clone()),
+            Want::Anonymous | Want::Named(_) => None,
+        };
+        Self {
+            dispatch: Arc::clone(dispatch),
+            id: grant.lease,
+            session,
+            launch: grant.launch,
+            action: grant.action,
+            waited: grant.waited.then(|| waiting.since.elapsed()),
+            slots_seen: grant.slots_seen,
+            sent: false,
+            over: false,
+        }
+    }
+
+    /// Something is about to be sent: from here on llama-server may be at work.
+    pub fn sent(&mut self) {
+        self.sent = true;
+    }
+
+    /// The slot has been primed; the request itself follows.
+    pub fn primed(&self) {
+        self.dispatch.change(|state| state.table.primed(self.id));
+    }
+
+    /// The server has begun to answer. The slot it runs in, if it is known.
+    pub fn landed(&mut self) -> Option<SlotId> {
+        self.dispatch.change(|state| {
+            state.table.landed(self.id);
+            state.table.location(self.id)
+        })
+    }
+
+    /// The server has answered with an error instead of running the request.
+    pub fn declined(mut self) {
+        self.over = true;
+        self.dispatch.release(self.id, End::Declined);
+    }
+
+    /// No connection came about.
+    pub fn unsent(mut self) {
+        self.sent = false;
+    }
+
+    /// The answer has ended; `usage` and `slot` as far as it told.
+    pub fn complete(mut self, usage: Option<Usage>, slot: Option<u32>) {
+        self.over = true;
+        // The last token sampled is never evaluated, so the slot does not hold it.
+        let tokens = usage.map(|usage| {
+            usage.computed.saturating_add(usage.cached).saturating_add(usage.generated).saturating_sub(1)
+        });
+        let end = End::Complete { tokens, slot: slot.map(SlotId) };
+        let usage = usage.unwrap_or_default();
+        if let Some(session) = &self.session {
+            let (computed, cached) = (usage.computed, usage.cached);
+            self.dispatch.store.record(Write::Usage { session: session.to_string(), computed, cached });
+        }
+        self.dispatch.change(|state| {
+            let totals = &mut state.totals;
+            totals.prompt_computed = totals.prompt_computed.saturating_add(usage.computed);
+            totals.prompt_cached = totals.prompt_cached.saturating_add(usage.cached);
+            state.table.release(self.id, end, Instant::now());
+        });
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if !self.over {
+            self.dispatch.release(self.id, if self.sent { End::Broken } else { End::Unsent });
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The one task that asks `/slots`, whenever the table wants to know.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use session_slot_identity::SessionId;
+use tokio::time::{sleep_until, timeout};
+use tracing::info;
+
+use super::Dispatch;
+use crate::slots::{Due, Home, Mark, ProbeId, Reading, SlotId};
+use crate::store::SavedSession;
+use crate::upstream::Props;
+
+/// After this the leases alone decide: the server is in a long prefill.
+const SILENCE: Duration = Duration::from_millis(250);
+/// How long the start waits for `/props` before it takes stored hints over without knowing whose they are.
+const INTRODUCTION: Duration = Duration::from_secs(2);
+/// After this a probe is given up and another one may be sent.
+const GIVE_UP: Duration = Duration::from_secs(30);
+
+impl Dispatch {
+    /// Asks `/slots` whenever the table wants to know, for as long as the router runs.
+    pub async fn watch(self: Arc<Self>) {
+        self.take_over_hints().await;
+        self.probe().await;
+        loop {
+            let due = self.lock().table.next_probe();
+            match due {
+                Some(Due::Now) => self.probe().await,
+                Some(Due::At(at)) => tokio::select! {
+                    () = sleep_until(at.into()) => self.probe().await,
+                    () = self.wake.notified() => {}
+                },
+                None => self.wake.notified().await,
+            }
+        }
+    }
+
+    /// Before the first probe, so that nothing has been decided without them. What a session left in a slot is only
+    /// believed of the very server it was left on.
+    async fn take_over_hints(self: &Arc<Self>) {
+        let introduced = timeout(INTRODUCTION, self.refresh_props()).await;
+        self.change(|state| {
+            let fingerprint = state.server.props.as_ref().map(Props::fingerprint);
+            // If the server is not there yet it is asked again once it is.
+            state.server.stale = introduced.is_err() || fingerprint.is_none();
+            let saved = std::mem::take(&mut state.saved);
+            state.table.restore(saved.into_iter().filter_map(|saved| hint(saved, fingerprint.as_deref())));
+        });
+    }
+
+    /// One probe: single-flight, so one answer serves every decision that was waiting when it was asked.
+    async fn probe(self: &Arc<Self>) {
+        let probe = self.change(|state| {
+            state.totals.probes += 1;
+            state.table.probe_asked()
+        });
+        let mut answer = pin!(self.upstream.slots());
+        let answered = match timeout(SILENCE, &mut answer).await {
+            Ok(reading) => Some(reading),
+            Err(_) => {
+                self.observe(probe, Reading::Silent);
+                self.outwait(answer).await
+            }
+        };
+        let Some(reading) = answered else {
+            self.change(|state| state.table.renew_probes(probe));
+            return;
+        };
+        let up = matches!(reading, Reading::Slots(_) | Reading::Blind(_));
+        self.observe(probe, reading);
+        self.change(|state| state.table.renew_probes(probe));
+        if up && self.lock().server.stale {
+            // Nothing is granted meanwhile, so it must not take long; if it does, it is tried after the next probe.
+            drop(timeout(INTRODUCTION, self.refresh_props()).await);
+        }
+    }
+
+    /// Waits for a silent server without asking it again; whoever comes meanwhile is decided by the leases alone.
+    async fn outwait(
+        self: &Arc<Self>,
+        mut answer: Pin<&mut impl Future<Output = Reading>>,
+    ) -> Option<Reading> {
+        let give_up = tokio::time::Instant::now() + GIVE_UP;
+        loop {
+            tokio::select! {
+                reading = &mut answer => return Some(reading),
+                () = sleep_until(give_up) => return None,
+                () = self.wake.notified() => {}
+            }
+            if self.lock().table.next_probe() != Some(Due::Now) {
+                continue;
+            }
+            let probe = self.change(|state| state.table.probe_asked());
+            match timeout(SILENCE, &mut answer).await {
+                Ok(reading) => return Some(reading),
+                Err(_) => self.observe(probe, Reading::Silent),
+            }
+        }
+    }
+
+    fn observe(self: &Arc<Self>, probe: ProbeId, reading: Reading) {
+        self.change(|state| {
+            state.server.note(&reading, &self.upstream);
+            state.table.observe(probe, reading, Instant::now());
+        });
+    }
+
+    async fn refresh_props(self: &Arc<Self>) {
+        let props = self.upstream.props().await;
+        let mut state = self.lock();
+        state.server.stale = false;
+        if let Some(props) = &props {
+            let slots = props.total_slots;
+            info!(
+                url = self.upstream.address(),
+                build = props.build_info,
+                slots,
+                context_per_slot = props.context(),
+                "llama-server is up"
+            );
+        }
+        state.server.props = props;
+    }
+}
+
+fn hint(saved: SavedSession, fingerprint: Option<&str>) -> Option<(SessionId, Option<Home>)> {
+    let session = SessionId::new(&saved.session).ok()?;
+    let same_server = saved.fingerprint.is_some() && saved.fingerprint.as_deref() == fingerprint;
+    let left = saved.id_task.zip(saved.n_tokens).map(|(id_task, tokens)| Mark { id_task, tokens });
+    let left = left.filter(|_| same_server);
+    // A slot number beyond this is no hint but damage: no llama-server has that many.
+    let slot = saved.slot.filter(|slot| *slot < 4096);
+    Some((session, slot.map(|slot| Home { slot: SlotId(slot), left })))
+}
