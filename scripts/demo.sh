@@ -12,7 +12,7 @@ SETTINGS="default settings|--ctx-size 16384
 # What is replayed. Left alone, the server puts sessions that share more than half of a slot's tokens into that slot,
 # where each reads again what follows the shared system prompt.
 SESSIONS=4
-TURNS=12
+TURNS=8
 SEED=1
 SYSTEM_TOKENS=800
 TURN_TOKENS=60
