@@ -140,11 +140,11 @@ impl SlotTable {
     /// A session goes to its own slot, waiting for it if need be; else to a slot nobody owns; else to the least
     /// recently used free one.
     fn place(&self, session: &SessionId, probe: ProbeId) -> Verdict {
-        let known = self.sessions.peek(session);
-        if let Some(home) = known.copied().flatten() {
+        let known = self.was_here(session);
+        if let Some(home) = self.home_of(session) {
             return match self.obstacle(home, probe) {
                 Some(why) => Verdict::Wait(why),
-                None => self.pin_session(home, Placing::Stay, true),
+                None => self.pin_session(home, Placing::Stay, known),
             };
         }
         let slots = (0..self.slots.len()).map(SlotId::from_index);
@@ -154,7 +154,7 @@ impl SlotTable {
             (slot.owner.is_some(), slot.owner.is_none() && !slot.is_empty(), slot.last_used)
         });
         match best {
-            Some(slot) => self.pin_session(slot, Placing::Settle, known.is_some()),
+            Some(slot) => self.pin_session(slot, Placing::Settle, known),
             None if slots.clone().any(|slot| self.obstacle(slot, probe) == Some(Why::Foreign)) => {
                 Verdict::Wait(Why::Foreign)
             }
@@ -247,8 +247,9 @@ impl SlotTable {
 
     fn settle(&mut self, session: Option<&SessionId>, launch: Launch, placing: Placing) -> Action {
         let Some(session) = session else { return Action::Anonymous };
-        let home = self.sessions.peek(session).copied().flatten();
+        let home = self.home_of(session);
         self.remember(session, home);
+        self.mark_here(session);
         match (launch.slot(), placing) {
             (None, _) => Action::Free,
             (Some(_), Placing::Stay) => Action::Home,

@@ -47,8 +47,8 @@ pub struct SlotTable {
     slots: Vec<Slot>,
     /// The server has said how many slots it has.
     counted: bool,
-    /// Every session known, most recently used first, with its home slot if it has one.
-    sessions: LruCache<SessionId, Option<SlotId>>,
+    /// Every session known, most recently used first.
+    sessions: LruCache<SessionId, Known>,
     /// Leases of this generation, in the order they were granted.
     leases: BTreeMap<u64, Held>,
     /// The lease a session runs under: a session's turns go one after another.
@@ -72,6 +72,14 @@ pub struct SlotTable {
     /// Counts uses; a slot remembers the count of its latest use. Gives LRU order without a clock.
     uses: u64,
     outputs: Vec<Output>,
+}
+
+/// What is remembered of a session.
+#[derive(Debug, Clone, Copy, Default)]
+struct Known {
+    home: Option<SlotId>,
+    /// The life of the server in which it was granted a turn last. Of an earlier life nothing is left there.
+    life: Generation,
 }
 
 /// A request that was granted and has not ended.
@@ -183,6 +191,7 @@ impl SlotTable {
         for (session, home) in sessions {
             let slot = home.map(|home| home.slot);
             self.remember(&session, slot);
+            self.mark_here(&session);
             if let Some(home) = home {
                 self.grow_to(home.slot);
                 self.give(home.slot, &session);
@@ -355,7 +364,7 @@ impl SlotTable {
 
     /// Makes `slot` the home of `session`, evicting who had it.
     fn move_home(&mut self, session: &SessionId, slot: SlotId) -> Option<SessionId> {
-        let old = self.sessions.get(session).copied().flatten();
+        let old = self.home_of(session);
         if old == Some(slot) {
             return None;
         }
@@ -373,8 +382,8 @@ impl SlotTable {
         slot.left = None;
         slot.expecting = None;
         let evicted = before.filter(|owner| owner != session)?;
-        if let Some(home) = self.sessions.peek_mut(&evicted) {
-            *home = None;
+        if let Some(known) = self.sessions.peek_mut(&evicted) {
+            known.home = None;
         }
         self.outputs.push(Output::Evicted { session: evicted.clone() });
         Some(evicted)
@@ -382,10 +391,27 @@ impl SlotTable {
 
     /// Puts `session` at the front of the LRU order. The session that falls off its end loses its slot.
     fn remember(&mut self, session: &SessionId, home: Option<SlotId>) {
-        if let Some((forgotten, Some(slot))) = self.sessions.push(session.clone(), home)
+        let life = self.sessions.peek(session).copied().unwrap_or_default().life;
+        let known = Known { home, life };
+        if let Some((forgotten, Known { home: Some(slot), .. })) = self.sessions.push(session.clone(), known)
             && forgotten != *session
         {
             self.slots[slot.index()].disown();
+        }
+    }
+
+    fn home_of(&self, session: &SessionId) -> Option<SlotId> {
+        self.sessions.peek(session)?.home
+    }
+
+    /// The session has had a turn in this life of the server: something of it may be left there.
+    fn was_here(&self, session: &SessionId) -> bool {
+        self.sessions.peek(session).is_some_and(|known| known.life == self.generation)
+    }
+
+    fn mark_here(&mut self, session: &SessionId) {
+        if let Some(known) = self.sessions.peek_mut(session) {
+            known.life = self.generation;
         }
     }
 
@@ -442,15 +468,11 @@ impl SlotTable {
                 assert_eq!(held.location, Some(id), "a slot's lease runs in that slot");
             }
             if let Some(owner) = &slot.owner {
-                assert_eq!(
-                    self.sessions.peek(owner),
-                    Some(&Some(id)),
-                    "the owner of slot {index} has its home there"
-                );
+                assert_eq!(self.home_of(owner), Some(id), "the owner of slot {index} has its home there");
             }
         }
-        for (session, home) in &self.sessions {
-            if let Some(slot) = home {
+        for (session, known) in &self.sessions {
+            if let Some(slot) = known.home {
                 let owner = self.slots[slot.index()].owner.as_ref();
                 assert_eq!(owner, Some(session), "a session's home slot is its own");
             }

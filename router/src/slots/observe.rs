@@ -99,8 +99,8 @@ impl SlotTable {
         self.counted = true;
         let gone = self.slots.drain(count.min(self.slots.len())..);
         for session in gone.filter_map(|slot| slot.owner) {
-            if let Some(home) = self.sessions.peek_mut(&session) {
-                *home = None;
+            if let Some(known) = self.sessions.peek_mut(&session) {
+                known.home = None;
             }
             self.outputs.push(Output::Evicted { session });
         }

@@ -42,7 +42,7 @@ pub enum PinPolicy {
 }
 
 /// Counts the server's lives as far as the router has noticed: a restart begins a new one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
 #[serde(transparent)]
 pub struct Generation(pub u64);
 

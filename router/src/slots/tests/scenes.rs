@@ -313,6 +313,23 @@ fn a_busy_slot_that_outlived_a_start_does_not_hide_that_the_server_clears_idle_s
 }
 
 #[test]
+fn after_a_server_restart_a_known_session_is_not_primed_since_nothing_of_it_is_left() {
+    let mut world = World::clearing(4);
+    for name in ["a", "b", "c"] {
+        world.turn(name);
+    }
+    world.server.fill_with(Default::default);
+    world.probe();
+    for name in ["a", "b", "c"] {
+        let (_, action, launch) = world.turn(name);
+        assert_eq!(action, Action::Home);
+        assert!(!matches!(launch, Launch::Pin { prime: true, .. }), "it would take another session's state");
+    }
+    let (_, _, launch) = world.turn("a");
+    assert!(matches!(launch, Launch::Pin { prime: true, .. }));
+}
+
+#[test]
 fn one_purged_slot_among_kept_ones_is_not_taken_for_clearing() {
     let mut world = World::new(4, PinPolicy::Auto);
     for name in ["a", "b", "c", "d"] {
