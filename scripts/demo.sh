@@ -12,11 +12,11 @@ SETTINGS="default settings|--ctx-size 16384
 # What is replayed. Left alone, the server puts sessions that share more than half of a slot's tokens into that slot,
 # where each reads again what follows the shared system prompt.
 SESSIONS=4
-TURNS=8
+TURNS=5
 SEED=1
-SYSTEM_TOKENS=800
+SYSTEM_TOKENS=400
 TURN_TOKENS=60
-MAX_TOKENS=16
+MAX_TOKENS=8
 SCHEDULE=turn
 
 prepare() {
@@ -24,6 +24,7 @@ prepare() {
     need_cargo
     setup="$("$SCRIPTS/setup-llama.sh")"
     PYTHON="$(printf '%s\n' "$setup" | sed -n 's/^python=//p')"
+    THREADS="$("$PYTHON" -c 'import os; print(max(1, (os.cpu_count() or 2) // 2))')"
     MODEL="$(printf '%s\n' "$setup" | sed -n 's/^model=//p')"
     note "building the router and the replay (the first time takes a few minutes) ..."
     build --release -p session-slot-router -p session-slot-bench --bin session-slot-router --bin replay
@@ -31,7 +32,8 @@ prepare() {
 
 # start_llama FLAGS...: a fresh server, so that no run profits from the one before; sets LLAMA and LLAMA_URL.
 start_llama() {
-    start_helper llama "$PYTHON" "$SCRIPTS/llama_server.py" --model "$MODEL" "$@"
+    # As many threads as cores would wait for each other as soon as anything else runs beside them.
+    start_helper llama "$PYTHON" "$SCRIPTS/llama_server.py" --model "$MODEL" --threads "$THREADS" "$@"
     LLAMA="$HELPER"
     LLAMA_URL="$(url_of llama)"
 }
