@@ -156,6 +156,7 @@ async fn route(
     let (want, who) = wanted(parsed.as_ref(), record);
     let tasks = parsed.as_ref().map_or(1, |parsed| parsed.tasks(taking.lists));
     let shape = Shape { tasks, heeds_slot: taking.heeds_slot };
+    record.waits();
     let granted = app.dispatch.acquire(want, shape, who).await;
     let mut lease = granted.map_err(|why| Refusal::of(why, app.upstream.address()))?;
     record.granted(&lease);

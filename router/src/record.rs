@@ -31,6 +31,8 @@ pub(crate) struct Record {
     action: &'static str,
     evicted: Option<String>,
     waited: Option<Duration>,
+    /// Since when it has been waiting for a slot, until it gets one.
+    waiting_since: Option<Instant>,
     status: Option<StatusCode>,
     usage: Option<Usage>,
     error: Option<String>,
@@ -51,6 +53,7 @@ impl Record {
             action: "pass",
             evicted: None,
             waited: None,
+            waiting_since: None,
             status: None,
             usage: None,
             error: None,
@@ -76,6 +79,7 @@ impl Record {
         self.slots_seen = Some(Arc::clone(&lease.slots_seen));
         self.slot = lease.launch.slot().map(|slot| slot.0);
         self.waited = lease.waited;
+        self.waiting_since = None;
         (self.action, self.evicted) = match &lease.action {
             Action::Home => ("home", None),
             Action::New => ("new", None),
@@ -90,8 +94,15 @@ impl Record {
         self.action
     }
 
+    /// How long it was held back, also if it never got a slot.
     pub(crate) fn waited_ms(&self) -> u64 {
-        self.waited.map_or(0, |waited| u64::try_from(waited.as_millis()).unwrap_or(u64::MAX))
+        let waited = self.waited.or(self.waiting_since.map(|since| since.elapsed()));
+        waited.map_or(0, |waited| u64::try_from(waited.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// It asks for a slot now.
+    pub(crate) fn waits(&mut self) {
+        self.waiting_since = Some(Instant::now());
     }
 
     pub(crate) fn status(&mut self, status: StatusCode) {
