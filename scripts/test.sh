@@ -10,7 +10,9 @@ setup="$("$SCRIPTS/setup-llama.sh")"
 ROUTER_TEST_PYTHON="$(printf '%s\n' "$setup" | sed -n 's/^python=//p')"
 ROUTER_TEST_MODEL="$(printf '%s\n' "$setup" | sed -n 's/^model=//p')"
 ROUTER_TEST_LAUNCHER="$SCRIPTS/llama_server.py"
-export ROUTER_TEST_PYTHON ROUTER_TEST_MODEL ROUTER_TEST_LAUNCHER
+# Lines NAME=FOLDER.
+ROUTER_TEST_AGENTS="$("$SCRIPTS/setup-agents.sh")"
+export ROUTER_TEST_PYTHON ROUTER_TEST_MODEL ROUTER_TEST_LAUNCHER ROUTER_TEST_AGENTS
 
 cd "$ROOT"
 # The end-to-end tests start these programs; a test run alone builds no other crate's binary.

@@ -5,6 +5,8 @@
 //! - [`client`]: requests whole, streamed, or byte by byte.
 //! - [`raw_upstream`]: a server of a few given bytes, for what no HTTP library would say.
 //! - [`real`]: a real llama-server with a real model.
+//! - [`agents`]: real agents.
+pub mod agents;
 pub mod client;
 pub mod fake;
 pub mod raw_upstream;

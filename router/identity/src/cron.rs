@@ -23,6 +23,11 @@ pub fn routing_id(session_id: &str) -> Cow<'_, str> {
     }
 }
 
+/// Whether `id` names one run of a cron job.
+pub(crate) fn is_cron_id(id: &str) -> bool {
+    cron_job(id).is_some()
+}
+
 /// The job's 12 hex digits, if `id` names one run of a cron job.
 fn cron_job(id: &str) -> Option<&str> {
     let bytes: &[u8; CRON_ID_BYTES] = id.as_bytes().try_into().ok()?;
@@ -38,16 +43,12 @@ fn cron_job(id: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vectors;
     use proptest::prelude::*;
 
     #[test]
     fn the_shared_vectors_hold() {
-        let vectors: serde_json::Value =
-            serde_json::from_str(include_str!("../../../tests/identity-vectors.json"))
-                .expect("the vectors are JSON");
-        let cases = vectors["routing_id"].as_array().expect("a list of cases");
-        assert!(cases.len() >= 40, "only {} cases", cases.len());
-        for case in cases {
+        for case in vectors::cases("routing_id", 40) {
             let (given, wanted) = (case["in"].as_str().expect("in"), case["out"].as_str().expect("out"));
             assert_eq!(routing_id(given), wanted, "for {given:?}");
         }

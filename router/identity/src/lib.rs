@@ -2,8 +2,14 @@
 //!
 //! Pure and without dependencies, so that the very same rules compile to WASM.
 
+mod client;
 mod cron;
 mod session;
+mod target;
+#[cfg(test)]
+mod vectors;
 
+pub use client::client_type;
 pub use cron::routing_id;
 pub use session::{SessionId, SessionIdError};
+pub use target::{DEFAULT_PORT, targets_router};

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Installs the real agents and SDKs that the tests drive, once each, into a cache folder outside the clone.
+#
+# Usage: scripts/setup-agents.sh [NAME...]     prints a line NAME=FOLDER for each; all of tests/agents/ without NAME
+# A folder of tests/agents/ is installed with npm where it has a package.json, with pip where it has a requirements.txt
+# (into a virtual environment). ROUTER_CACHE_DIR moves the cache.
+set -euo pipefail
+. "$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/lib.sh"
+
+AGENTS="$ROOT/tests/agents"
+
+# fingerprint FOLDER: a number that changes with what is to be installed, so that a changed pin makes a new folder.
+fingerprint() {
+    (cd "$1" && cat package.json package-lock.json requirements.txt 2>/dev/null || true) | cksum | cut -d ' ' -f 1
+}
+
+install_npm() {
+    have npm || die "npm is missing: install Node.js 20 or newer"
+    cp "$AGENTS/$1/package.json" "$AGENTS/$1/package-lock.json" "$2/"
+    (cd "$2" && npm ci --no-audit --no-fund --loglevel=error)
+}
+
+install_pip() {
+    local python
+    python="$(find_python)" || die "python3 3.10 or newer is missing"
+    "$python" -m venv "$2" && "$2/bin/python" -m pip install --quiet --disable-pip-version-check \
+        --requirement "$AGENTS/$1/requirements.txt"
+}
+
+# install NAME FOLDER
+install() {
+    local log="$2.log" how=install_npm
+    [ -f "$AGENTS/$1/package.json" ] || how=install_pip
+    note "installing $1 into $2 (once) ..."
+    rm -rf "$2"
+    mkdir -p "$2"
+    if ! "$how" "$1" "$2" >"$log" 2>&1 </dev/null; then
+        tail -n 15 "$log" >&2
+        die "$1 could not be installed; the whole log is in $log"
+    fi
+    # Written last: a folder without it is an interrupted install and is begun again.
+    : >"$2/complete"
+}
+
+[ "$#" -gt 0 ] || set -- $(cd "$AGENTS" && printf '%s\n' */ | tr -d /)
+mkdir -p "$(cache_dir)/agents" || die "can't create the cache folder $(cache_dir)/agents"
+PYTHON3="$(find_python)" || die "python3 3.10 or newer is missing"
+for name in "$@"; do
+    [ -d "$AGENTS/$name" ] || die "there is no folder tests/agents/$name"
+    folder="$(cache_dir)/agents/$name-$(fingerprint "$AGENTS/$name")"
+    if [ ! -f "$folder/complete" ]; then
+        # One installer at a time; the kernel drops the lock with this process, so that no stale one can remain.
+        exec 9>"$(cache_dir)/agents/setup.lock"
+        "$PYTHON3" -c 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX)'
+        [ -f "$folder/complete" ] || install "$name" "$folder"
+        exec 9>&-
+    fi
+    printf '%s=%s\n' "$name" "$folder"
+done
