@@ -1,0 +1,349 @@
+//! Takes the routing members out of a JSON body and sets `id_slot`, keeping every other byte.
+//!
+//! Only the top level of the object is looked at: nested members mean nothing (but for the one place where an agent of
+//! its own accord keeps its session id).
+
+#[cfg(test)]
+mod tests;
+mod values;
+
+use bytes::Bytes;
+use session_slot_identity::SessionId;
+use session_slot_identity::member;
+use session_slot_identity::members::{self, Fate, Layout};
+use thiserror::Error;
+
+use values::{
+    asked_slot, claude_session, count, label_text, list_length, session_text, signal_text, truncated,
+};
+
+/// Names the slot.
+const SLOT: &str = "id_slot";
+/// How much of the client's own `id_slot` is kept for the log, in bytes.
+const ASKED_TEXT_MAX_BYTES: usize = 32;
+/// The longest name among the members that matter.
+const NAME_MAX_BYTES: usize = member::SESSION.len();
+/// How many members are noted. Only `id_slot` may repeat at all; without a limit a body made of nothing else would
+/// take many times its size in memory.
+const MARKS_MAX: usize = 64;
+
+/// What a JSON object body says about routing, and where it says so.
+///
+/// Made by [`parse`]. It owns its facts and refers to the body by byte offsets only.
+#[derive(Debug)]
+pub struct Parsed {
+    layout: Layout<Role>,
+    session: Option<String>,
+    agent_name: Option<String>,
+    client_type: Option<String>,
+    asked_slot: AskedSlot,
+    asked_slot_text: Option<String>,
+    streams: bool,
+    claude_session: Option<String>,
+    prompt_cache_key: Option<String>,
+    answers: u32,
+    lengths: Lengths,
+}
+
+/// Where a route takes several prompts from, if there is a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lists {
+    /// From nowhere: a chat is one prompt.
+    None,
+    /// `prompt`: completions.
+    Prompt,
+    /// `input` or `content`: embeddings.
+    Input,
+    /// `documents` or `texts`: reranking.
+    Documents,
+}
+
+/// How many prompts each list holds.
+#[derive(Clone, Copy, Debug)]
+struct Lengths {
+    prompt: u32,
+    input: u32,
+    documents: u32,
+}
+
+/// The slot a body names by itself, as llama-server would read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AskedSlot {
+    /// None: there is no `id_slot`, or one that llama-server takes for none.
+    Absent,
+    /// This one, before llama-server wraps it to its number of slots (it may be negative).
+    Named(i64),
+}
+
+/// What becomes of the member `id_slot`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotEdit {
+    /// It names this slot, whatever was there.
+    Set(u32),
+    /// It is taken out.
+    Remove,
+    /// It stays as the client wrote it, or stays away.
+    Keep,
+}
+
+/// Why a body is refused. The messages say what to do and never quote the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum BodyError {
+    /// A routing member is there twice, so that it is unclear which one counts (or `id_slot` more often than is sane).
+    #[error("\"{member}\" appears more than once in the request body: send it once")]
+    Duplicate {
+        /// The member's name.
+        member: &'static str,
+    },
+    /// The session id is something that has no spelling as text.
+    #[error("\"agent_session_id\" must be a string, not {found}: send a string, or leave it out")]
+    SessionType {
+        /// What it is, with its article.
+        found: &'static str,
+    },
+    /// The session id is longer than [`SessionId::MAX_BYTES`].
+    #[error(
+        "\"agent_session_id\" may have at most {max} bytes, this one has {bytes}: send a shorter one",
+        max = SessionId::MAX_BYTES
+    )]
+    SessionTooLong {
+        /// Its decoded length in bytes.
+        bytes: usize,
+    },
+    /// The session id holds an escape that stands for no character.
+    #[error("\"agent_session_id\" holds half of a surrogate pair (\\uD800-\\uDFFF): send valid Unicode text")]
+    SessionNotText,
+}
+
+/// Reads the routing members of `body`.
+///
+/// `Ok(None)` means that it is no JSON object (empty, malformed, another kind of value): forward it as it is, the
+/// server will answer.
+///
+/// # Errors
+/// Only for a well-formed object whose routing members can't be used; see [`BodyError`].
+pub fn parse(body: &[u8]) -> Result<Option<Parsed>, BodyError> {
+    let mut scan = Scan::new();
+    let Some(layout) = Layout::of(body, |key, value| scan.look(key, value)) else {
+        return Ok(None);
+    };
+    let session = scan.only(Role::Session)?;
+    let agent_name = scan.only(Role::AgentName)?;
+    let client_type = scan.only(Role::ClientType)?;
+    if scan.overfull {
+        return Err(BodyError::Duplicate { member: Role::Slot.name() });
+    }
+    let asked = scan.last(Role::Slot);
+    Ok(Some(Parsed {
+        session: session.map_or(Ok(None), session_text)?,
+        agent_name: agent_name.and_then(label_text),
+        client_type: client_type.and_then(label_text),
+        asked_slot: asked.map_or(AskedSlot::Absent, asked_slot),
+        asked_slot_text: asked.map(|raw| truncated(raw, ASKED_TEXT_MAX_BYTES).to_owned()),
+        streams: scan.streams,
+        claude_session: scan.claude_session,
+        prompt_cache_key: scan.prompt_cache_key,
+        answers: scan.answers,
+        lengths: scan.lengths,
+        layout,
+    }))
+}
+
+impl Parsed {
+    /// The decoded `agent_session_id` as sent (numbers as they are spelled in the body), 1 to 512 bytes.
+    /// `None` if it is absent, null or empty.
+    pub fn session(&self) -> Option<&str> {
+        self.session.as_deref()
+    }
+
+    /// The decoded `agent_name`, cut to 256 bytes; `None` unless it is a non-empty string or a number.
+    pub fn agent_name(&self) -> Option<&str> {
+        self.agent_name.as_deref()
+    }
+
+    /// The decoded `client_type`, cut to 256 bytes; `None` unless it is a non-empty string or a number.
+    pub fn client_type(&self) -> Option<&str> {
+        self.client_type.as_deref()
+    }
+
+    /// The slot llama-server would use for this body as the client sent it.
+    pub fn asked_slot(&self) -> AskedSlot {
+        self.asked_slot
+    }
+
+    /// How the client spelled `id_slot`, for the log: raw JSON of any type, cut to 32 bytes.
+    pub fn asked_slot_text(&self) -> Option<&str> {
+        self.asked_slot_text.as_deref()
+    }
+
+    /// The session id inside `metadata.user_id`, as Claude Code sends it; of any length up to 1 KiB.
+    pub fn claude_session(&self) -> Option<&str> {
+        self.claude_session.as_deref()
+    }
+
+    /// The `prompt_cache_key`, if it is a string; cut to 1 KiB.
+    pub fn prompt_cache_key(&self) -> Option<&str> {
+        self.prompt_cache_key.as_deref()
+    }
+
+    /// Whether the client asked for a stream (`"stream": true`).
+    pub fn streams(&self) -> bool {
+        self.streams
+    }
+
+    /// How many slots llama-server wants for it, at least 1: one for each answer (`n`, `n_cmpl`) to each prompt. Only
+    /// one of them can be named.
+    pub fn tasks(&self, lists: Lists) -> u32 {
+        match lists {
+            Lists::None => self.answers,
+            Lists::Prompt => self.answers.saturating_mul(self.lengths.prompt),
+            Lists::Input => self.lengths.input,
+            Lists::Documents => self.lengths.documents,
+        }
+    }
+
+    /// The body without the routing members and with `id_slot` edited; every other byte of `body` is kept.
+    ///
+    /// `body` must be the one this was parsed from. Where nothing changes, the very same bytes come back uncopied.
+    ///
+    /// # Panics
+    /// May panic if `body` is another, shorter one.
+    pub fn rewrite(&self, body: &Bytes, edit: SlotEdit) -> Bytes {
+        let mut marks = self.layout.marks();
+        let changed = match edit {
+            SlotEdit::Set(_) => true,
+            SlotEdit::Remove => marks.next().is_some(),
+            SlotEdit::Keep => marks.any(|role| role != Role::Slot),
+        };
+        if changed { self.edited(body, edit).into() } else { body.clone() }
+    }
+
+    fn edited(&self, body: &[u8], edit: SlotEdit) -> Vec<u8> {
+        let SlotEdit::Set(slot) = edit else {
+            let keeps = |role| role == Role::Slot && edit == SlotEdit::Keep;
+            let fate = |role| if keeps(role) { Fate::Keep } else { Fate::Remove };
+            return self.layout.edited(body, fate, &[]);
+        };
+        let slot = slot.to_string();
+        let is_there = self.layout.marks().any(|role| role == Role::Slot);
+        let added: &[_] = if is_there { &[] } else { &[(SLOT, slot.as_str())] };
+        let fate = |role| if role == Role::Slot { Fate::Set(&slot) } else { Fate::Remove };
+        self.layout.edited(body, fate, added)
+    }
+}
+
+/// What a member at the top level is to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Session,
+    AgentName,
+    ClientType,
+    Slot,
+    Stream,
+    /// Where Claude Code keeps its session.
+    Metadata,
+    PromptCacheKey,
+    /// How many answers are asked for.
+    Answers,
+    /// Lists of several prompts, where they are lists.
+    Prompt,
+    Input,
+    Documents,
+}
+
+impl Role {
+    /// `n_cmpl` is llama-server's own name for `n`.
+    const NAMES: [(&'static str, Self); 14] = [
+        (member::SESSION, Self::Session),
+        (member::AGENT_NAME, Self::AgentName),
+        (member::CLIENT_TYPE, Self::ClientType),
+        (SLOT, Self::Slot),
+        ("metadata", Self::Metadata),
+        ("prompt_cache_key", Self::PromptCacheKey),
+        ("stream", Self::Stream),
+        ("n", Self::Answers),
+        ("n_cmpl", Self::Answers),
+        ("prompt", Self::Prompt),
+        ("input", Self::Input),
+        ("content", Self::Input),
+        ("documents", Self::Documents),
+        ("texts", Self::Documents),
+    ];
+
+    /// The name of a member that there is only one of.
+    fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, role)| *role == self).map_or("", |(name, _)| name)
+    }
+
+    /// The role of the member whose name is spelled `raw` in the body, quotes included.
+    fn of(raw: &str) -> Option<Self> {
+        let name = members::name(raw, NAME_MAX_BYTES)?;
+        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, role)| *role)
+    }
+}
+
+/// What one walk over a body finds.
+struct Scan<'a> {
+    /// Raw JSON values of the members that may be edited.
+    values: Vec<(Role, &'a str)>,
+    /// There are more than [`MARKS_MAX`].
+    overfull: bool,
+    streams: bool,
+    claude_session: Option<String>,
+    prompt_cache_key: Option<String>,
+    answers: u32,
+    lengths: Lengths,
+}
+
+impl<'a> Scan<'a> {
+    fn new() -> Self {
+        Self {
+            values: Vec::new(),
+            overfull: false,
+            streams: false,
+            claude_session: None,
+            prompt_cache_key: None,
+            answers: 1,
+            lengths: Lengths { prompt: 1, input: 1, documents: 1 },
+        }
+    }
+
+    /// Takes down what one member says; its role if it may be edited.
+    fn look(&mut self, key: &'a str, value: &'a str) -> Option<Role> {
+        match Role::of(key)? {
+            Role::Stream => self.streams = value == "true",
+            Role::Metadata => self.claude_session = claude_session(value),
+            Role::PromptCacheKey => self.prompt_cache_key = signal_text(value),
+            Role::Answers => self.answers = self.answers.max(count(value)),
+            Role::Prompt => self.lengths.prompt = list_length(value),
+            Role::Input => self.lengths.input = list_length(value),
+            Role::Documents => self.lengths.documents = list_length(value),
+            Role::Session | Role::AgentName | Role::ClientType | Role::Slot
+                if self.values.len() == MARKS_MAX =>
+            {
+                self.overfull = true;
+            }
+            role @ (Role::Session | Role::AgentName | Role::ClientType | Role::Slot) => {
+                self.values.push((role, value));
+                return Some(role);
+            }
+        }
+        None
+    }
+
+    /// The raw value of a member that may be there once at most.
+    fn only(&self, role: Role) -> Result<Option<&'a str>, BodyError> {
+        let mut values = self.of_role(role);
+        let first = values.next();
+        if values.next().is_some() { Err(BodyError::Duplicate { member: role.name() }) } else { Ok(first) }
+    }
+
+    /// The raw value that counts where a member may be there more than once.
+    fn last(&self, role: Role) -> Option<&'a str> {
+        self.of_role(role).last()
+    }
+
+    fn of_role(&self, role: Role) -> impl Iterator<Item = &'a str> {
+        self.values.iter().filter(move |(of, _)| *of == role).map(|(_, value)| *value)
+    }
+}

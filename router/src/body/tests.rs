@@ -1,0 +1,513 @@
+//! What a body says and what becomes of it.
+
+use super::*;
+use proptest::prelude::*;
+use serde_json::Value;
+
+fn parsed(body: &str) -> Parsed {
+    parse(body.as_bytes()).expect("usable members").expect("an object")
+}
+
+fn rewritten(body: &str, edit: SlotEdit) -> String {
+    let bytes = Bytes::copy_from_slice(body.as_bytes());
+    let out = parsed(body).rewrite(&bytes, edit);
+    String::from_utf8(out.to_vec()).expect("UTF-8 stays UTF-8")
+}
+
+fn set(body: &str) -> String {
+    rewritten(body, SlotEdit::Set(3))
+}
+
+fn refusal(body: &str) -> BodyError {
+    parse(body.as_bytes()).expect_err("refused")
+}
+
+#[test]
+fn every_answer_to_every_prompt_is_a_task() {
+    let cases = [
+        (Lists::Prompt, r#"{"prompt":"a"}"#, 1),
+        (Lists::None, r#"{"n":3}"#, 3),
+        (Lists::None, r#"{"n":0}"#, 1),
+        (Lists::None, r#"{"n":-2}"#, 1),
+        (Lists::None, r#"{"n":null,"n_cmpl":2}"#, 2),
+        (Lists::None, r#"{"n":"4"}"#, 1),
+        (Lists::Prompt, r#"{"prompt":["a","b"],"n":2}"#, 4),
+        (Lists::Prompt, r#"{"prompt":[[1,2],[3]]}"#, 2),
+        (Lists::Prompt, r#"{"prompt":[1,2,3]}"#, 1),
+        (Lists::Prompt, r#"{"prompt":["a",5,"b"]}"#, 1),
+        (Lists::Prompt, r#"{"prompt":[]}"#, 1),
+        (Lists::Input, r#"{"input":["a","b","c"],"n":2}"#, 3),
+        (Lists::Input, r#"{"content":["a","b"]}"#, 2),
+        (Lists::Documents, r#"{"query":"q","documents":["a","b"]}"#, 2),
+        (Lists::None, r#"{"messages":[{"n":5}],"documents":["a","b"],"prompt":["a","b"]}"#, 1),
+        (Lists::None, r#"{"n":99999999999}"#, 1_215_752_191),
+    ];
+    for (lists, body, tasks) in cases {
+        assert_eq!(parsed(body).tasks(lists), tasks, "{body}");
+    }
+}
+
+#[test]
+fn routing_members_go_and_the_slot_comes_and_the_rest_stays() {
+    let body =
+        r#"{"model": "m", "agent_name":"pi","agent_session_id": "s-1" , "n":1.50, "client_type":"tui"}"#;
+    assert_eq!(set(body), r#"{"model": "m" , "n":1.50,"id_slot":3}"#);
+    let facts = parsed(body);
+    assert_eq!(facts.session(), Some("s-1"));
+    assert_eq!(facts.agent_name(), Some("pi"));
+    assert_eq!(facts.client_type(), Some("tui"));
+    assert_eq!(facts.asked_slot(), AskedSlot::Absent);
+    assert_eq!(facts.asked_slot_text(), None);
+}
+
+#[test]
+fn the_first_member_kept_leaves_its_gap_behind() {
+    assert_eq!(set("{ \"agent_name\":1 ,\n\"a\":2}"), "{ \"a\":2,\"id_slot\":3}");
+    assert_eq!(rewritten("{\"agent_name\":1 , \"client_type\":2\n}\n", SlotEdit::Keep), "{\n}\n");
+    assert_eq!(rewritten(r#"{"id_slot":1,"a":2,"id_slot":4}"#, SlotEdit::Remove), r#"{"a":2}"#);
+    assert_eq!(rewritten(r#"{"id_slot":1}"#, SlotEdit::Remove), "{}");
+}
+
+#[test]
+fn a_slot_is_added_to_an_object_that_is_or_becomes_empty() {
+    assert_eq!(set("{}"), r#"{"id_slot":3}"#);
+    assert_eq!(set(" { } "), r#" {"id_slot":3 } "#);
+    assert_eq!(set(r#"{ "agent_session_id":"x" }"#), r#"{ "id_slot":3 }"#);
+}
+
+#[test]
+fn every_id_slot_gets_the_new_value_in_its_place() {
+    assert_eq!(
+        set(r#"{"id_slot" : "2","a":{"id_slot":9},"id\u005fslot":null}"#),
+        r#"{"id_slot" : 3,"a":{"id_slot":9},"id\u005fslot":3}"#
+    );
+    assert_eq!(
+        rewritten(r#"{"id_slot":1,"agent_name":0}"#, SlotEdit::Set(u32::MAX)),
+        r#"{"id_slot":4294967295}"#
+    );
+}
+
+#[test]
+fn what_json_parsers_lose_is_kept() {
+    let kept = "\u{feff}\r\n\t{\"a\":1.0e+02,\"a\":-0,\"b\":\"\\u00e9\\/\\ud83d\",\"c\":[ 12345678901234567890123 , {}]";
+    assert_eq!(set(&format!("{kept},\"agent_name\":{{}}}}\n\n")), format!("{kept},\"id_slot\":3}}\n\n"));
+}
+
+#[test]
+fn an_untouched_body_is_not_copied() {
+    let body = Bytes::from_static(br#"{"messages":[{"agent_session_id":"x"}],"id_slot":2}"#);
+    let facts = parse(&body).expect("usable").expect("an object");
+    assert_eq!(facts.session(), None);
+    assert_eq!(facts.rewrite(&body, SlotEdit::Keep).as_ptr(), body.as_ptr());
+    let plain = Bytes::from_static(br#"{"a":1}"#);
+    let facts = parse(&plain).expect("usable").expect("an object");
+    assert_eq!(facts.rewrite(&plain, SlotEdit::Remove).as_ptr(), plain.as_ptr());
+}
+
+#[test]
+fn routing_members_are_removed_without_a_usable_session_too() {
+    for session in ["null", "\"\""] {
+        let body = format!(r#"{{"agent_session_id":{session},"agent_name":["x"],"a":1}}"#);
+        assert_eq!(parsed(&body).session(), None);
+        assert_eq!(parsed(&body).agent_name(), None);
+        assert_eq!(rewritten(&body, SlotEdit::Keep), r#"{"a":1}"#);
+    }
+}
+
+#[test]
+fn a_number_is_a_session_spelled_as_in_the_body() {
+    for number in ["7", "-0", "1.50", "1E+2", "123456789012345678901234567890"] {
+        assert_eq!(parsed(&format!(r#"{{"agent_session_id": {number} }}"#)).session(), Some(number));
+    }
+}
+
+#[test]
+fn a_session_is_decoded_and_measured_in_bytes() {
+    assert_eq!(parsed(r#"{"agent\u005fsession_id":"a\n\ud83d\ude00"}"#).session(), Some("a\n😀"));
+    let body = |text: &str| format!(r#"{{"agent_session_id":"{text}"}}"#);
+    assert_eq!(parsed(&body(&"\\u00e9".repeat(256))).session(), Some("é".repeat(256).as_str()));
+    assert_eq!(refusal(&body(&"é".repeat(257))), BodyError::SessionTooLong { bytes: 514 });
+    let digits = "1".repeat(513);
+    assert_eq!(
+        refusal(&format!(r#"{{"agent_session_id":{digits}}}"#)),
+        BodyError::SessionTooLong { bytes: 513 }
+    );
+}
+
+#[test]
+fn a_session_of_another_kind_is_refused() {
+    for (value, found) in
+        [("true", "a boolean"), ("false", "a boolean"), ("[1]", "an array"), ("{}", "an object")]
+    {
+        let error = refusal(&format!(r#"{{"agent_session_id":{value}}}"#));
+        assert_eq!(error, BodyError::SessionType { found });
+        assert!(error.to_string().contains(found));
+    }
+    assert_eq!(refusal(r#"{"agent_session_id":"\ud800"}"#), BodyError::SessionNotText);
+}
+
+#[test]
+fn a_routing_member_given_twice_is_refused_however_it_is_spelled() {
+    for (body, member) in [
+        (r#"{"agent_name":1,"x":0,"agent_name":1}"#, "agent_name"),
+        (r#"{"agent_name":1,"\u0061gent\u005fname":1}"#, "agent_name"),
+        (r#"{"client_type":null,"client_type":null}"#, "client_type"),
+        (r#"{"agent_session_id":"a","agent_session_id":"a"}"#, "agent_session_id"),
+    ] {
+        assert_eq!(refusal(body), BodyError::Duplicate { member });
+    }
+    let error = BodyError::Duplicate { member: "agent_name" };
+    assert_eq!(error.to_string(), "\"agent_name\" appears more than once in the request body: send it once");
+}
+
+#[test]
+fn an_id_slot_may_repeat_but_not_without_end() {
+    let body = |times| format!("{{{}}}", vec!["\"id_slot\":1"; times].join(","));
+    assert_eq!(set(&body(MARKS_MAX)).matches(":3").count(), MARKS_MAX);
+    assert_eq!(refusal(&body(MARKS_MAX + 1)), BodyError::Duplicate { member: "id_slot" });
+}
+
+#[test]
+fn what_is_no_json_object_is_left_alone_even_where_members_repeat() {
+    let bodies: [&[u8]; 16] = [
+        b"",
+        b" ",
+        b"\xef\xbb\xbf",
+        b"null",
+        b"[{\"agent_name\":1}]",
+        b"\"agent_name\"",
+        b"{",
+        b"{\"a\":1,}",
+        b"{\"a\" 1}",
+        b"{a:1}",
+        b"{\"agent_name\":1,\"agent_name\":1",
+        b"{\"agent_name\":1}{}",
+        b"{\"a\":\"\xff\"}",
+        b"{\"a\":\"\n\"}",
+        b"\0{}",
+        b"{\"a\":01}",
+    ];
+    for body in bodies {
+        assert!(matches!(parse(body), Ok(None)), "{:?}", String::from_utf8_lossy(body));
+    }
+}
+
+#[test]
+fn a_nul_after_the_object_ends_it_as_it_does_for_llama_server() {
+    assert_eq!(set("{\"id_slot\":1} \0}junk"), "{\"id_slot\":3} \0}junk");
+}
+
+#[test]
+fn the_asked_slot_is_what_llama_server_makes_of_it() {
+    use AskedSlot::{Absent, Named};
+    // Each seen on llama.cpp b11549, except the floats beyond int.
+    for (raw, wanted) in [
+        ("0", Named(0)),
+        ("5", Named(5)),
+        ("-1", Absent),
+        ("-1.9", Absent),
+        ("-2", Named(-2)),
+        ("1.7", Named(1)),
+        ("-0.5", Named(0)),
+        ("2e0", Named(2)),
+        ("true", Named(1)),
+        ("false", Named(0)),
+        ("null", Absent),
+        ("\"2\"", Absent),
+        ("[2]", Absent),
+        ("{\"a\":2}", Absent),
+        ("4294967298", Named(2)),
+        ("4294967295", Absent),
+        ("-4294967295", Named(1)),
+        ("9223372036854775810", Named(2)),
+        ("18446744073709551614", Named(-2)),
+        ("1e10", Named(2_147_483_647)),
+        ("-1e10", Named(-2_147_483_648)),
+    ] {
+        let body = format!(r#"{{"id_slot": 3, "a":0, "id_slot": {raw} }}"#);
+        assert_eq!(parsed(&body).asked_slot(), wanted, "for {raw}");
+        assert_eq!(parsed(&body).asked_slot_text(), Some(raw));
+    }
+}
+
+#[test]
+fn texts_for_the_log_are_cut_between_characters() {
+    let body = format!(
+        r#"{{"id_slot":"{}","agent_name":"x{}","client_type":12.0}}"#,
+        "é".repeat(40),
+        "é".repeat(200)
+    );
+    let facts = parsed(&body);
+    assert_eq!(facts.asked_slot_text(), Some(format!("\"{}", "é".repeat(15)).as_str()));
+    assert_eq!(facts.agent_name(), Some(format!("x{}", "é".repeat(127)).as_str()));
+    assert_eq!(facts.client_type(), Some("12.0"));
+}
+
+#[test]
+fn only_a_true_at_the_top_level_asks_for_a_stream() {
+    assert!(parsed(r#"{"stream":false,"stream" : true }"#).streams());
+    assert!(parsed(r#"{"str\u0065am":true}"#).streams());
+    for body in [
+        r#"{"stream":1}"#,
+        r#"{"stream":"true"}"#,
+        r#"{"a":{"stream":true}}"#,
+        r#"{"stream":true,"stream":null}"#,
+    ] {
+        assert!(!parsed(body).streams(), "{body}");
+    }
+}
+
+#[test]
+fn claude_codes_session_is_found_inside_the_text_of_its_user_id() {
+    let body = |user_id: &str| format!(r#"{{"metadata":{{"a":[{{}}],"user_id":{user_id}}},"messages":[]}}"#);
+    let facts = parsed(&body(r#""{\"device_id\":\"d\",\"account_uuid\":\"\",\"session_id\":\"s-1\"}""#));
+    assert_eq!(facts.claude_session(), Some("s-1"));
+    for other in [
+        r#""user_1_account__session_s-1""#,
+        r#""{\"session_id\":7}""#,
+        r#""{}""#,
+        r#""{""#,
+        r#""""#,
+        "7",
+        "null",
+        r#"{"session_id":"s-1"}"#,
+        r#""\ud800""#,
+    ] {
+        assert_eq!(parsed(&body(other)).claude_session(), None, "{other}");
+    }
+    for metadata in ["null", "[]", "\"x\"", "{}"] {
+        assert_eq!(parsed(&format!(r#"{{"metadata":{metadata}}}"#)).claude_session(), None, "{metadata}");
+    }
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    assert_eq!(parsed(&body(&deep)).claude_session(), None);
+}
+
+#[test]
+fn a_prompt_cache_key_is_read_and_stays() {
+    let body = r#"{"prompt_cache_key":"k\u0031","a":1}"#;
+    assert_eq!(parsed(body).prompt_cache_key(), Some("k1"));
+    assert_eq!(rewritten(body, SlotEdit::Keep), body);
+    assert_eq!(parsed(r#"{"prompt_cache_key":17}"#).prompt_cache_key(), None);
+    let long = format!(r#"{{"prompt_cache_key":"{}"}}"#, "x".repeat(5000));
+    assert_eq!(parsed(&long).prompt_cache_key().map(str::len), Some(1024));
+}
+
+#[test]
+fn deep_nesting_does_not_exhaust_the_stack() {
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    for member in ["a", "agent_name", "id_slot"] {
+        let body = format!(r#"{{"{member}":{deep},"agent_session_id":"s"}}"#);
+        assert_eq!(parsed(&body).session(), Some("s"));
+        assert!(set(&body).ends_with("\"id_slot\":3}") || member == "id_slot");
+    }
+    assert_eq!(
+        refusal(&format!(r#"{{"agent_session_id":{deep}}}"#)),
+        BodyError::SessionType { found: "an array" }
+    );
+    assert!(matches!(parse("{\"a\":[".repeat(100_000).as_bytes()), Ok(None)));
+}
+
+/// One member as text, in the pieces the model needs.
+#[derive(Clone, Debug)]
+struct Piece {
+    /// White space before and after the comma in front.
+    around_comma: (String, String),
+    key: String,
+    /// From the key's end to the value's start.
+    colon: String,
+    value: String,
+}
+
+impl Piece {
+    fn name(&self) -> String {
+        serde_json::from_str(&self.key).expect("a key")
+    }
+
+    fn is_routing(&self) -> bool {
+        ["agent_name", "agent_session_id", "client_type"].contains(&self.name().as_str())
+    }
+
+    fn text(&self) -> String {
+        format!("{}{}{}", self.key, self.colon, self.value)
+    }
+}
+
+/// A whole body, in pieces.
+#[derive(Clone, Debug)]
+struct Model {
+    head: String,
+    pieces: Vec<Piece>,
+    tail: String,
+}
+
+impl Model {
+    fn text(&self) -> String {
+        let mut text = self.head.clone();
+        for (index, piece) in self.pieces.iter().enumerate() {
+            let (before, after) = &piece.around_comma;
+            text += &if index > 0 { format!("{before},{after}") } else { String::new() };
+            text += &piece.text();
+        }
+        text + &self.tail
+    }
+
+    /// The same edit, done on the pieces.
+    fn edited(&self, edit: SlotEdit) -> Self {
+        let mut model = self.clone();
+        model.pieces.retain(|piece| match piece.name().as_str() {
+            "id_slot" => edit != SlotEdit::Remove,
+            _ => !piece.is_routing(),
+        });
+        let SlotEdit::Set(slot) = edit else {
+            return model;
+        };
+        let mut slots: Vec<_> = model.pieces.iter_mut().filter(|piece| piece.name() == "id_slot").collect();
+        slots.iter_mut().for_each(|piece| piece.value = slot.to_string());
+        if slots.is_empty() {
+            let (key, colon, value) = ("\"id_slot\"".to_owned(), ":".to_owned(), slot.to_string());
+            model.pieces.push(Piece { around_comma: Default::default(), key, colon, value });
+        }
+        model
+    }
+}
+
+fn space() -> impl Strategy<Value = String> {
+    "[ \t\r\n]{0,2}"
+}
+
+fn any_value() -> impl Strategy<Value = String> {
+    let leaf = prop_oneof![
+        Just("null".to_owned()),
+        any::<bool>().prop_map(|b| b.to_string()),
+        "-?(0|[1-9][0-9]{0,25})(\\.[0-9]{1,4})?([eE][+-]?[0-9])?",
+        "\"([a-z{}:,\\[\\]é😀]|\\\\[\"\\\\/bfnrt]|\\\\u00[0-9a-fA-F]{2}|\\\\ud83d\\\\ude00){0,8}\"",
+    ];
+    leaf.prop_recursive(4, 24, 4, |inner| {
+        let entry = (prop_oneof![special_key(), "\"[a-c]{0,2}\""], space(), space(), inner.clone())
+            .prop_map(|(key, before, after, value)| format!("{key}{before}:{after}{value}"));
+        prop_oneof![
+            (proptest::collection::vec(inner, 0..4), space())
+                .prop_map(|(v, s)| format!("[{s}{}]", v.join(&format!("{s},")))),
+            (proptest::collection::vec(entry, 0..4), space())
+                .prop_map(|(v, s)| format!("{{{s}{}{s}}}", v.join(","))),
+        ]
+    })
+}
+
+fn special_key() -> impl Strategy<Value = String> {
+    proptest::sample::select(vec![
+        "\"agent_name\"",
+        "\"agent_session_id\"",
+        "\"agent\\u005fsession\\u005Fid\"",
+        "\"client_type\"",
+        "\"id_slot\"",
+        "\"\\u0069d_slot\"",
+        "\"stream\"",
+        "\"id_slot2\"",
+        "\"xagent_name\"",
+    ])
+    .prop_map(str::to_owned)
+}
+
+fn piece() -> impl Strategy<Value = Piece> {
+    let key = prop_oneof![3 => special_key(), 2 => "\"([a-c]|\\\\n|\\\\u0061|é){0,3}\""];
+    (key, any_value(), space(), space(), space(), space()).prop_map(|(key, value, a, b, c, d)| Piece {
+        around_comma: (a, b),
+        key,
+        colon: format!("{c}:{d}"),
+        value,
+    })
+}
+
+/// Bodies that `parse` accepts: no routing member twice, and a session that can be one.
+fn model() -> impl Strategy<Value = Model> {
+    let head = (proptest::bool::weighted(0.1), space(), space())
+        .prop_map(|(bom, a, b)| format!("{}{a}{{{b}", if bom { "\u{feff}" } else { "" }));
+    let tail = (space(), space()).prop_map(|(a, b)| format!("{a}}}{b}"));
+    (head, proptest::collection::vec(piece(), 0..9), tail).prop_map(|(head, mut pieces, tail)| {
+        let mut seen = std::collections::HashSet::new();
+        pieces.retain(|piece| !piece.is_routing() || seen.insert(piece.name()));
+        for piece in pieces.iter_mut().filter(|piece| piece.name() == "agent_session_id") {
+            if !piece.value.starts_with(['"', '-']) {
+                piece.value = "null".to_owned();
+            }
+        }
+        // An empty object has only one stretch of white space, and it belongs to the tail.
+        let head = if pieces.is_empty() { head.trim_end().to_owned() } else { head };
+        Model { head, pieces, tail }
+    })
+}
+
+fn edit() -> impl Strategy<Value = SlotEdit> {
+    prop_oneof![any::<u32>().prop_map(SlotEdit::Set), Just(SlotEdit::Remove), Just(SlotEdit::Keep)]
+}
+
+fn value_of(text: &str) -> Value {
+    serde_json::from_str(text.trim_start_matches('\u{feff}')).expect("valid JSON")
+}
+
+proptest! {
+    #[test]
+    fn the_rewritten_body_means_the_same_less_the_members_and_with_the_slot(model in model(), edit in edit()) {
+        let text = model.text();
+        let mut wanted = value_of(&text);
+        let members = wanted.as_object_mut().expect("an object");
+        members.retain(|name, _| !["agent_name", "agent_session_id", "client_type"].contains(&name.as_str()));
+        match edit {
+            SlotEdit::Set(slot) => drop(members.insert("id_slot".to_owned(), slot.into())),
+            SlotEdit::Remove => drop(members.remove("id_slot")),
+            SlotEdit::Keep => {}
+        }
+        prop_assert_eq!(value_of(&rewritten(&text, edit)), wanted);
+    }
+
+    #[test]
+    fn every_byte_kept_is_where_it_was(model in model(), edit in edit()) {
+        let out = rewritten(&model.text(), edit);
+        let wanted = model.edited(edit);
+        prop_assert_eq!(&out, &wanted.text());
+        let mut rest = out.as_str();
+        for piece in wanted.pieces {
+            let at = rest.find(&piece.text());
+            prop_assert!(at.is_some(), "{:?} is gone or out of order", piece);
+            rest = &rest[at.unwrap_or(0) + piece.text().len()..];
+        }
+    }
+
+    #[test]
+    fn rewriting_twice_is_rewriting_once(model in model(), edit in edit()) {
+        let once = rewritten(&model.text(), edit);
+        prop_assert_eq!(&rewritten(&once, edit), &once);
+        prop_assert!(value_of(&once).as_object().is_some_and(|o| !o.contains_key("agent_name")));
+    }
+
+    #[test]
+    fn the_facts_are_those_the_oracle_sees(model in model()) {
+        let text = model.text();
+        let (facts, value) = (parsed(&text), value_of(&text));
+        prop_assert_eq!(facts.streams(), value["stream"] == Value::Bool(true));
+        if let Some(session) = value["agent_session_id"].as_str() {
+            prop_assert_eq!(facts.session().unwrap_or(""), session);
+        }
+    }
+
+    #[test]
+    fn arbitrary_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+        let _ = parse(&bytes);
+    }
+
+    #[test]
+    fn a_damaged_body_is_refused_left_alone_or_rewritten_to_an_object(
+        model in model(), edit in edit(), damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..3)
+    ) {
+        let mut bytes = model.text().into_bytes();
+        for (index, byte) in damage {
+            let at = index.index(bytes.len());
+            bytes[at] = byte;
+        }
+        let body = Bytes::from(bytes);
+        if let Ok(Some(facts)) = parse(&body) {
+            prop_assert!(matches!(parse(&facts.rewrite(&body, edit)), Ok(Some(_))));
+        }
+    }
+}
