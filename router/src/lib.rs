@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`config`] | flags, environment and file into one checked [`Config`](config::Config) |
 //! | [`body`] | the routing members of a JSON body (pure) |
+//! | [`identify`] | which session a request belongs to (pure) |
 //! | [`slots`] | one server's slot table (pure) |
 //! | [`dispatch`] | the lock over the table; leases |
 //! | [`upstream`] | the HTTP client to llama-server |
@@ -20,6 +21,7 @@ pub mod body;
 pub mod config;
 pub mod dispatch;
 mod headers;
+pub mod identify;
 mod linger;
 mod proxy;
 mod record;

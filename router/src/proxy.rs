@@ -12,12 +12,13 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use session_slot_identity::SessionId;
+use tracing::warn;
 
 use crate::body::{self, AskedSlot, BodyError, Parsed, SlotEdit};
 use crate::config::Config;
 use crate::dispatch::{Dispatch, Lease, Who};
 use crate::headers;
+use crate::identify::Identity;
 use crate::linger::lingering;
 use crate::record::Record;
 use crate::refusal::Refusal;
@@ -59,37 +60,39 @@ async fn handle(State(app): State<Arc<App>>, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
     let path = parts.uri.path().to_owned();
     let body = lingering(&parts.headers, body);
-    if let Err(refusal) = admit(&app.config, &mut parts) {
-        return refuse(Record::new(&app.store, &parts.method, &path), &refusal, &path);
-    }
+    let user = match admit(&app.config, &mut parts) {
+        Ok(user) => user,
+        Err(refusal) => {
+            return refuse(Record::new(&app.store, &parts.method, &path), &refusal, &path);
+        }
+    };
     match path.as_str() {
         HEALTH => status::health(),
         STATUS => status::status(&app),
-        _ => forward(&app, Request::from_parts(parts, body), &path).await,
+        _ => forward(&app, Request::from_parts(parts, body), &path, user).await,
     }
 }
 
-/// Refuses what may not come in, before anything else looks at it.
-fn admit(config: &Config, parts: &mut Parts) -> Result<(), Refusal> {
+/// Refuses what may not come in, before anything else looks at it. Whose request it is, if users have names.
+fn admit<'a>(config: &'a Config, parts: &mut Parts) -> Result<Option<&'a str>, Refusal> {
     if parts.method == Method::CONNECT {
         return Err(Refusal::Connect);
     }
     if !headers::host_is_allowed(parts, &config.allowed_hosts) {
         return Err(Refusal::Host);
     }
-    match &config.api_key {
-        Some(key) if parts.uri.path() != HEALTH && !headers::take_key(&mut parts.headers, key) => {
-            Err(Refusal::Key)
-        }
-        _ => Ok(()),
+    if config.api_keys.is_empty() || parts.uri.path() == HEALTH {
+        return Ok(None);
     }
+    let key = headers::take_key(&mut parts.headers, &config.api_keys);
+    key.map(|key| key.user.as_deref()).ok_or(Refusal::Key)
 }
 
-async fn forward(app: &App, request: Request, path: &str) -> Response {
+async fn forward(app: &App, request: Request, path: &str, user: Option<&str>) -> Response {
     let mut record = Record::new(&app.store, request.method(), path);
     let taking = slot_route(&headers::unescaped(path)).filter(|_| request.method() == Method::POST);
     let outcome = match taking {
-        Some(taking) => route(app, request, taking, &mut record).await,
+        Some(taking) => route(app, request, taking, user, &mut record).await,
         None => pass(app, request).await.map(|answer| (answer, None)),
     };
     match outcome {
@@ -146,6 +149,7 @@ async fn route(
     app: &App,
     request: Request,
     taking: SlotRoute,
+    user: Option<&str>,
     record: &mut Record,
 ) -> Result<(http::Response<Incoming>, Option<Lease>), Refusal> {
     record.anonymous();
@@ -153,7 +157,12 @@ async fn route(
     let body = read_body(app.config.max_body, &parts.headers, body).await?;
     // A compressed body can't be edited, so it has no session.
     let parsed = if headers::is_compressed(&parts.headers) { None } else { parse(&body).await? };
-    let (want, who) = wanted(parsed.as_ref(), record);
+    let (want, who) = match &parsed {
+        Some(parsed) => wanted(parsed, app.config.identity.identify(&parts.headers, parsed, user), record),
+        // What can't be edited has no session, whatever its headers say.
+        None => (Want::Anonymous, Who::default()),
+    };
+    let has_session = matches!(want, Want::Session(_));
     let tasks = parsed.as_ref().map_or(1, |parsed| parsed.tasks(taking.lists));
     let shape = Shape { tasks, heeds_slot: taking.heeds_slot };
     record.waits();
@@ -162,7 +171,7 @@ async fn route(
     record.granted(&lease);
     // Also a wish for HTTP/2 (`Upgrade: h2c`): it is no reason to let a request past the slots.
     headers::clean_request(&mut parts.headers);
-    let body = edit(parsed, body, lease.launch).await;
+    let body = edit(parsed, has_session, body, lease.launch).await;
     // Whatever framing it came in; also when it is empty, lest the server wait for a body.
     parts.headers.insert(CONTENT_LENGTH, body.len().into());
     match send(&app.upstream, Request::from_parts(parts, Body::from(body)), &mut lease).await {
@@ -201,21 +210,28 @@ async fn read_body(limit: u64, headers: &HeaderMap, body: Body) -> Result<Bytes,
     })
 }
 
-fn wanted(parsed: Option<&Parsed>, record: &mut Record) -> (Want, Who) {
-    let Some(parsed) = parsed else { return (Want::Anonymous, Who::default()) };
+fn wanted(parsed: &Parsed, identity: Identity, record: &mut Record) -> (Want, Who) {
     record.asked_slot(parsed.asked_slot_text());
-    // `parse` has checked the length, and an empty id is none.
-    if let Some(session) = parsed.session().and_then(|raw| SessionId::new(raw).ok()) {
-        let label = |label: Option<&str>| label.map(str::to_owned);
-        let who = Who { agent_name: label(parsed.agent_name()), client_type: label(parsed.client_type()) };
-        record.session(session.as_str(), &who);
-        return (Want::Session(session), who);
+    for (source, why) in &identity.rejected {
+        warn!(%source, "a session id is ignored: {why}");
     }
-    let want = match parsed.asked_slot() {
-        AskedSlot::Named(number) => Want::Named(number),
-        AskedSlot::Absent => Want::Anonymous,
+    let who = Who {
+        agent_name: identity.agent_name,
+        client_type: identity.client_type,
+        source: identity.source,
+        parent: identity.parent,
+        window: identity.window,
     };
-    (want, Who::default())
+    let want = match (identity.session, parsed.asked_slot()) {
+        (Some(session), _) => {
+            record.session(session.as_str(), identity.conflict);
+            Want::Session(session)
+        }
+        (None, AskedSlot::Named(number)) => Want::Named(number),
+        (None, AskedSlot::Absent) => Want::Anonymous,
+    };
+    record.who(&who);
+    (want, who)
 }
 
 async fn parse(body: &Bytes) -> Result<Option<Parsed>, BodyError> {
@@ -226,12 +242,12 @@ async fn parse(body: &Bytes) -> Result<Option<Parsed>, BodyError> {
 
 /// A session's slot is the router's to name. What an anonymous client asks for stays: its request was held until
 /// that slot was free.
-async fn edit(parsed: Option<Parsed>, body: Bytes, launch: Launch) -> Bytes {
+async fn edit(parsed: Option<Parsed>, has_session: bool, body: Bytes, launch: Launch) -> Bytes {
     let Some(parsed) = parsed else { return body };
-    let edit = match (parsed.session(), launch) {
-        (None, _) => SlotEdit::Keep,
-        (Some(_), Launch::Pin { slot, .. }) => SlotEdit::Set(slot.0),
-        (Some(_), Launch::Free { .. }) => SlotEdit::Remove,
+    let edit = match (has_session, launch) {
+        (false, _) => SlotEdit::Keep,
+        (true, Launch::Pin { slot, .. }) => SlotEdit::Set(slot.0),
+        (true, Launch::Free { .. }) => SlotEdit::Remove,
     };
     aside(body.len(), move || parsed.rewrite(&body, edit)).await
 }

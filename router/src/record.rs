@@ -9,6 +9,7 @@ use http::{Method, StatusCode};
 use tracing::info;
 
 use crate::dispatch::{Lease, Who};
+use crate::identify::Source;
 use crate::slots::{Action, SlotId};
 use crate::store::{Event, Store, Write};
 use crate::usage::Usage;
@@ -25,6 +26,7 @@ pub(crate) struct Record {
     route: String,
     who: Who,
     session: Option<String>,
+    conflict: Option<Source>,
     asked_slot: Option<String>,
     slots_seen: Option<Arc<str>>,
     slot: Option<u32>,
@@ -47,6 +49,7 @@ impl Record {
             route: cut(path, ROUTE_MAX).to_owned(),
             who: Who::default(),
             session: None,
+            conflict: None,
             asked_slot: None,
             slots_seen: None,
             slot: None,
@@ -68,11 +71,15 @@ impl Record {
         self.asked_slot = text.map(str::to_owned);
     }
 
-    /// The request belongs to a session and has not been granted yet.
-    pub(crate) fn session(&mut self, session: &str, who: &Who) {
+    /// The request belongs to a session and has not been granted yet. `conflict` names another one.
+    pub(crate) fn session(&mut self, session: &str, conflict: Option<Source>) {
         self.session = Some(session.to_owned());
-        self.who = who.clone();
+        self.conflict = conflict;
         self.action = "wait";
+    }
+
+    pub(crate) fn who(&mut self, who: &Who) {
+        self.who = who.clone();
     }
 
     pub(crate) fn granted(&mut self, lease: &Lease) {
@@ -148,12 +155,17 @@ impl Record {
         let (agent_name, session) = (maybe_escaped(&self.who.agent_name), maybe_escaped(&self.session));
         let (client_type, asked_slot) =
             (maybe_escaped(&self.who.client_type), maybe_escaped(&self.asked_slot));
+        let (parent, window) = (maybe_escaped(&self.who.parent), maybe_escaped(&self.who.window));
         info!(
             method = self.method.as_str(),
             route = &*escaped(&self.route),
             agent_name = agent_name.as_deref(),
             agent_session_id = session.as_deref(),
             client_type = client_type.as_deref(),
+            source = self.who.source.as_ref().map(tracing::field::display),
+            conflict = self.conflict.as_ref().map(tracing::field::display),
+            parent = parent.as_deref(),
+            window = window.as_deref(),
             id_slot = asked_slot.as_deref(),
             slots = self.slots_seen.as_deref(),
             slot = self.slot,
@@ -176,6 +188,10 @@ impl Record {
             agent_name: self.who.agent_name.take(),
             session: self.session.take(),
             client_type: self.who.client_type.take(),
+            source: self.who.source.take().map(|source| source.to_string()),
+            conflict: self.conflict.take().map(|source| source.to_string()),
+            parent: self.who.parent.take(),
+            window: self.who.window.take(),
             asked_slot: self.asked_slot.take(),
             slots_seen: self.slots_seen.take().map(|seen| seen.to_string()),
             slot: self.slot,

@@ -7,7 +7,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::dispatch::ServerSnapshot;
+use crate::dispatch::{ServerSnapshot, SessionSnapshot};
 use crate::proxy::App;
 
 #[derive(Serialize)]
@@ -15,6 +15,8 @@ struct Status {
     version: &'static str,
     uptime_s: u64,
     server: ServerSnapshot,
+    /// The sessions seen last, the last first.
+    sessions: Vec<SessionSnapshot>,
     store: StoreStatus,
 }
 
@@ -37,6 +39,7 @@ pub(crate) fn status(app: &App) -> Response {
         version: env!("CARGO_PKG_VERSION"),
         uptime_s: app.started.elapsed().as_secs(),
         server: app.dispatch.snapshot(),
+        sessions: app.dispatch.sessions(),
         store: StoreStatus { on_disk: app.store.healthy(), dropped: app.store.dropped() },
     };
     let text = serde_json::to_string(&status);

@@ -27,6 +27,12 @@ impl SessionId {
         }
     }
 
+    /// The same id among those of one of several users: `USER/ID`.
+    #[must_use]
+    pub fn of_user(&self, user: &str) -> Self {
+        Self(format!("{user}/{}", self.0).into())
+    }
+
     /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -85,6 +91,13 @@ mod tests {
         let evening = SessionId::new("cron_0123456789ab_20260131_200000");
         assert_eq!(morning, evening);
         assert_eq!(morning.expect("a valid id").as_str(), "cron:0123456789ab");
+    }
+
+    #[test]
+    fn two_users_never_share_a_session() {
+        let id = SessionId::new("s").expect("a valid id");
+        assert_ne!(id.of_user("ann"), id.of_user("bob"));
+        assert_eq!(id.of_user("ann").as_str(), "ann/s");
     }
 
     #[test]

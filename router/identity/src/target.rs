@@ -1,6 +1,6 @@
 //! Whether a URL leads to the router: hooks add their members to no other request.
 
-use std::net::Ipv6Addr;
+use core::net::Ipv6Addr;
 
 /// The router's port where nothing else is configured.
 pub const DEFAULT_PORT: u16 = 8081;

@@ -3,6 +3,8 @@
 //! Flags beat the environment (`SLOT_ROUTER_*`), the environment beats the file, the file beats the defaults.
 //! Relative paths, also those in the file, start at the working directory.
 
+mod identity;
+mod keys;
 mod sources;
 mod values;
 
@@ -14,7 +16,10 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
+pub use crate::identify::Rules;
 pub use crate::slots::PinPolicy;
+pub use identity::IdentitySettings;
+pub use keys::ClientKey;
 pub use sources::{Args, Settings};
 pub use values::{ByteSize, LogFormat, Secret, Upstream};
 
@@ -46,10 +51,10 @@ pub struct Config {
     pub event_days: u32,
     /// How log lines are written.
     pub log_format: LogFormat,
-    /// Where `api_key` came from.
+    /// Where `api_keys` came from.
     pub api_key_file: Option<PathBuf>,
-    /// The key clients must send, if any.
-    pub api_key: Option<Secret>,
+    /// The keys of which clients must send one; none if they need not.
+    pub api_keys: Vec<ClientKey>,
     /// Whether an address that is not loopback may be served without a key.
     pub allow_unauthenticated: bool,
     /// Lower-case host names accepted besides IP addresses and localhost; without ports.
@@ -58,6 +63,8 @@ pub struct Config {
     pub upstream_api_key_file: Option<PathBuf>,
     /// The key sent to the llama-server, if any.
     pub upstream_api_key: Option<Secret>,
+    /// Where sessions are looked for.
+    pub identity: Rules,
     /// What the user should be told once logging is up.
     pub warnings: Vec<String>,
 }
@@ -109,6 +116,21 @@ pub enum ConfigError {
         /// The file.
         path: PathBuf,
         /// What is wrong with the contents.
+        problem: &'static str,
+    },
+    /// A file of clients' keys has a line that can't be used.
+    #[error(
+        "line {line} of the key file {} given by {option} {problem}; \
+         write one key alone, or a line `NAME KEY` for each user", path.display()
+    )]
+    BadKeys {
+        /// The option that names the file.
+        option: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What is wrong with it.
         problem: &'static str,
     },
     /// Other machines could use the server without a key.
@@ -173,7 +195,7 @@ impl Config {
         let files =
             [("api_key_file", &self.api_key_file), ("upstream_api_key_file", &self.upstream_api_key_file)];
         lines.extend(files.iter().filter_map(|(key, file)| Some(line(key, path(file.as_ref()?)))));
-        lines.concat()
+        lines.concat() + &identity::to_toml(&self.identity)
     }
 
     fn resolve(
@@ -191,7 +213,7 @@ impl Config {
 
     fn check(&self) -> Result<(), ConfigError> {
         let local = self.listen.ip().to_canonical().is_loopback();
-        if !local && self.api_key.is_none() && !self.allow_unauthenticated {
+        if !local && self.api_keys.is_empty() && !self.allow_unauthenticated {
             return Err(ConfigError::Unauthenticated { listen: self.listen });
         }
         if self.upstream.is_reached_at(self.listen) {
@@ -235,7 +257,7 @@ fn host_names(names: Vec<String>) -> Result<Vec<String>, ConfigError> {
 
 impl Settings {
     /// Fills in the defaults and reads the key files.
-    fn into_config(self, warnings: Vec<String>) -> Result<Config, ConfigError> {
+    fn into_config(self, mut warnings: Vec<String>) -> Result<Config, ConfigError> {
         let key = |option, path: &Option<PathBuf>| {
             path.as_deref().map(|path| Secret::read(option, path)).transpose()
         };
@@ -248,12 +270,16 @@ impl Settings {
             drain: drain(self.drain.unwrap_or(DEFAULT_DRAIN))?,
             event_days: self.event_days.unwrap_or(DEFAULT_EVENT_DAYS),
             log_format: self.log_format.unwrap_or_default(),
-            api_key: key("--api-key-file", &self.api_key_file)?,
+            api_keys: match &self.api_key_file {
+                Some(path) => ClientKey::read("--api-key-file", path)?,
+                None => Vec::new(),
+            },
             api_key_file: self.api_key_file,
             allow_unauthenticated: self.allow_unauthenticated.unwrap_or(false),
             allowed_hosts: host_names(self.allowed_hosts.unwrap_or_default())?,
             upstream_api_key: key("--upstream-api-key-file", &self.upstream_api_key_file)?,
             upstream_api_key_file: self.upstream_api_key_file,
+            identity: self.identity.unwrap_or_default().into_rules(&mut warnings),
             warnings,
         })
     }
@@ -296,7 +322,7 @@ mod tests {
         assert_eq!(config.drain, Duration::from_secs(30));
         assert_eq!(config.event_days, 30);
         assert_eq!(config.log_format, LogFormat::Text);
-        assert!(config.api_key.is_none() && config.upstream_api_key.is_none());
+        assert!(config.api_keys.is_empty() && config.upstream_api_key.is_none());
         assert!(config.warnings.is_empty());
     }
 

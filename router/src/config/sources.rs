@@ -10,6 +10,7 @@ use clap::{Parser, ValueEnum};
 use serde::{Deserialize, Deserializer, de};
 
 use super::ConfigError;
+use super::identity::IdentitySettings;
 use super::values::{ByteSize, LogFormat, Upstream};
 use crate::slots::PinPolicy;
 
@@ -50,7 +51,8 @@ EXAMPLES:
 
 Each option can also be set in the environment as SLOT_ROUTER_ and its name (SLOT_ROUTER_MAX_BODY,
 SLOT_ROUTER_ALLOWED_HOSTS with commas) or in the file (max_body = \"64MiB\", allowed_hosts = [\"gpu.lan\"]).
-Flags beat the environment, the environment beats the file. An empty variable counts as absent.";
+Where sessions are looked for is set in the file only, in its section [identity]. Flags beat the environment, the
+environment beats the file. An empty variable counts as absent.";
 
 /// The command line.
 #[derive(Debug, Clone, Default, Parser)]
@@ -96,7 +98,7 @@ pub struct Settings {
     /// How log lines are written [default: text]
     #[arg(long)]
     pub log_format: Option<LogFormat>,
-    /// File with the key clients must send (Bearer or x-api-key)
+    /// File with the key clients must send (Bearer or x-api-key), or with a line NAME KEY for each user
     #[arg(long, value_name = "FILE")]
     pub api_key_file: Option<PathBuf>,
     /// Serve other machines without a key
@@ -108,6 +110,9 @@ pub struct Settings {
     /// File with the key to send to the llama-server
     #[arg(long, value_name = "FILE")]
     pub upstream_api_key_file: Option<PathBuf>,
+    /// Where sessions are looked for; only in the file.
+    #[arg(skip)]
+    pub identity: Option<IdentitySettings>,
 }
 
 impl Settings {
@@ -138,6 +143,7 @@ impl Settings {
             allow_unauthenticated: self.allow_unauthenticated.or(lower.allow_unauthenticated),
             allowed_hosts: self.allowed_hosts.or(lower.allowed_hosts),
             upstream_api_key_file: self.upstream_api_key_file.or(lower.upstream_api_key_file),
+            identity: self.identity.or(lower.identity),
         }
     }
 }
@@ -188,6 +194,7 @@ impl Environment {
             allow_unauthenticated: self.get("ALLOW_UNAUTHENTICATED", truth)?,
             allowed_hosts: self.get("ALLOWED_HOSTS", list)?,
             upstream_api_key_file: self.get("UPSTREAM_API_KEY_FILE", path)?,
+            identity: None,
         })
     }
 

@@ -189,23 +189,26 @@ impl Secret {
         &self.0
     }
 
+    /// `None` for what could not be sent in a header: it would fail at every request instead of at start.
+    pub(super) fn new(key: &str) -> Option<Self> {
+        let sendable = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic());
+        sendable.then(|| Self(key.to_owned()))
+    }
+
     pub(super) fn read(option: &'static str, path: &Path) -> Result<Self, ConfigError> {
-        let bytes = std::fs::read(path).map_err(|source| ConfigError::KeyUnreadable {
-            option,
-            path: path.to_owned(),
-            source,
-        })?;
+        let bytes = key_file(option, path)?;
         let bad = |problem| ConfigError::BadKey { option, path: path.to_owned(), problem };
         let key = bytes.trim_ascii();
         if key.is_empty() {
             return Err(bad("is empty"));
         }
-        // Anything else could not be sent in a header, and would fail at every request instead of at start.
-        match std::str::from_utf8(key) {
-            Ok(key) if key.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(Self(key.to_owned())),
-            _ => Err(bad("holds spaces, several lines or characters that are not ASCII")),
-        }
+        let key = std::str::from_utf8(key).ok().and_then(Self::new);
+        key.ok_or(bad("holds spaces, several lines or characters that are not ASCII"))
     }
+}
+
+pub(super) fn key_file(option: &'static str, path: &Path) -> Result<Vec<u8>, ConfigError> {
+    std::fs::read(path).map_err(|source| ConfigError::KeyUnreadable { option, path: path.to_owned(), source })
 }
 
 impl fmt::Debug for Secret {

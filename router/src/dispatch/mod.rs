@@ -4,8 +4,11 @@
 //! decisions. One task, [`Dispatch::watch`], asks `/slots` whenever the table wants to know.
 
 mod lease;
+mod recent;
 mod server;
+
 mod watch;
+mod who;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,21 +18,15 @@ use chrono::Utc;
 use tokio::sync::{Notify, oneshot};
 
 pub use lease::Lease;
+use recent::Recent;
+pub use recent::SessionSnapshot;
 use server::Server;
 pub use server::{ServerSnapshot, Totals};
+pub use who::Who;
 
 use crate::slots::{End, Grant, LeaseId, Output, PinPolicy, Refusal, Shape, SlotTable, Ticket, Want};
 use crate::store::{SavedSession, Store, Write};
 use crate::upstream::{Props, Upstream};
-
-/// The session as it introduced itself. Recorded, never used to choose a slot.
-#[derive(Debug, Clone, Default)]
-pub struct Who {
-    /// `agent_name`.
-    pub agent_name: Option<String>,
-    /// `client_type`; `None` for old clients.
-    pub client_type: Option<String>,
-}
 
 /// The slots of one server, shared by all requests.
 #[derive(Debug)]
@@ -49,6 +46,7 @@ struct State {
     /// Who waits for a grant.
     waiting: HashMap<Ticket, Waiting>,
     server: Server,
+    recent: Recent,
     totals: Totals,
 }
 
@@ -69,6 +67,7 @@ impl Dispatch {
             saved,
             waiting: HashMap::new(),
             server: Server { stale: true, ..Server::default() },
+            recent: Recent::default(),
             totals: Totals::default(),
         };
         Arc::new(Self { state: Mutex::new(state), wake: Notify::new(), upstream, store })
@@ -84,6 +83,9 @@ impl Dispatch {
         let ticket = {
             let mut state = self.lock();
             state.totals.requests += 1;
+            if let Want::Session(session) = &want {
+                state.recent.saw(session, &who, since);
+            }
             let ticket = state.table.enqueue(want.clone(), shape, since);
             state.waiting.insert(ticket, Waiting { answer, want, who, since });
             ticket
@@ -114,6 +116,22 @@ impl Dispatch {
             table: state.table.snapshot(Instant::now()),
             totals: state.totals.clone(),
         }
+    }
+
+    /// The sessions seen last, the last first.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<SessionSnapshot> {
+        let now = Instant::now();
+        let (mut sessions, slots) = {
+            let state = self.lock();
+            (state.recent.snapshot(now), state.table.snapshot(now).slots)
+        };
+        let homes: HashMap<_, _> =
+            slots.iter().filter_map(|slot| Some((slot.session.as_deref()?, slot.slot.0))).collect();
+        for session in &mut sessions {
+            session.slot = homes.get(session.id()).copied();
+        }
+        sessions
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -130,6 +130,14 @@ pub struct Event {
     pub session: Option<String>,
     /// How the agent is driven, if given.
     pub client_type: Option<String>,
+    /// Where the session's id was found.
+    pub source: Option<String>,
+    /// Another source that named another session.
+    pub conflict: Option<String>,
+    /// The session that started this one.
+    pub parent: Option<String>,
+    /// Codex's window.
+    pub window: Option<String>,
     /// The `id_slot` the client asked for, as it wrote it.
     pub asked_slot: Option<String>,
     /// The slots as they were seen, such as `0:idle 1:busy`.

@@ -12,8 +12,9 @@ const MOST_SESSIONS: i64 = 65_536;
 const MOST_TOKENS: u64 = 1 << 40;
 
 /// The way from an empty database to the current schema. Only ever add to the end.
-pub(super) const MIGRATIONS: &[M<'static>] = &[M::up(
-    "CREATE TABLE sessions (
+pub(super) const MIGRATIONS: &[M<'static>] = &[
+    M::up(
+        "CREATE TABLE sessions (
         session         TEXT PRIMARY KEY NOT NULL,
         agent_name      TEXT,
         client_type     TEXT,
@@ -47,7 +48,14 @@ pub(super) const MIGRATIONS: &[M<'static>] = &[M::up(
         error       TEXT
     );
     CREATE INDEX events_at ON events (at);",
-)];
+    ),
+    M::up(
+        "ALTER TABLE events ADD COLUMN source TEXT;
+    ALTER TABLE events ADD COLUMN conflict TEXT;
+    ALTER TABLE events ADD COLUMN parent TEXT;
+    ALTER TABLE events ADD COLUMN \"window\" TEXT;",
+    ),
+];
 
 // `IS` instead of `=`, so that two NULLs are the same server. A request sent without a slot leaves the session the one
 // it has: while the server loads, that is the case for all of them.
@@ -76,8 +84,8 @@ const USE: &str = "
 
 const LOG: &str = "
     INSERT INTO events (at, method, route, agent_name, session, client_type, asked_slot, slots_seen, slot, action,
-                        evicted, waited_ms, status, computed, cached, error)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
+                        evicted, waited_ms, status, computed, cached, error, source, conflict, parent, \"window\")
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
 
 const LOAD: &str = "
     SELECT session, slot, fingerprint, id_task, n_tokens, last_used
@@ -124,6 +132,10 @@ fn log(connection: &Connection, event: &Event) -> rusqlite::Result<()> {
         event.computed.map(tokens),
         event.cached.map(tokens),
         event.error,
+        event.source,
+        event.conflict,
+        event.parent,
+        event.window,
     ];
     statement.execute(values).map(drop)
 }
@@ -294,13 +306,17 @@ mod tests {
             computed: Some(10),
             cached: Some(20),
             error: text("gone"),
+            source: text("header:session-id"),
+            conflict: text("body:prompt_cache_key"),
+            parent: text("p"),
+            window: text("w:0"),
         };
         write(&db, Write::Event(Box::new(event)));
         let sql = "SELECT concat_ws('|', at, method, route, agent_name, session, client_type, asked_slot,
-                   slots_seen, slot, action, evicted, waited_ms, status, computed, cached, error) FROM events";
+                   slots_seen, slot, action, evicted, waited_ms, status, computed, cached, error, source, conflict, parent, \"window\") FROM events";
         let row: String = db.query_row(sql, [], |row| row.get(0)).unwrap();
-        let expected =
-            "1|POST|/v1/messages|pi|s|tui|-1|0:idle 1:busy|3|evict|t|9223372036854775807|200|10|20|gone";
+        let expected = "1|POST|/v1/messages|pi|s|tui|-1|0:idle 1:busy|3|evict|t|9223372036854775807|200|10|20|gone|\
+             header:session-id|body:prompt_cache_key|p|w:0";
         assert_eq!(row, expected);
     }
 

@@ -20,7 +20,8 @@ async fn a_line_tells_everything_there_is_to_know_of_a_request_and_no_more() {
         line,
         json!({
             "level": "INFO", "message": "request", "method": "POST", "route": "/v1/chat/completions",
-            "agent_name": "pi", "agent_session_id": "s", "client_type": "tui", "id_slot": "3",
+            "agent_name": "pi", "agent_session_id": "s", "client_type": "tui",
+            "source": "body:agent_session_id", "id_slot": "3",
             "slots": "0:idle 1:idle 2:idle 3:idle", "slot": 0, "action": "new", "waited_ms": 0, "status": 200,
             "prompt_computed": 3, "prompt_cached": 0,
         })
