@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every test there is: unit, end-to-end with a fake server, end-to-end with a real llama-server, and the scripts'.
+# Runs every test there is: unit, end-to-end with a fake server, end-to-end with a real llama-server, the scripts' and the plugins'.
 #
 # Usage: scripts/test.sh
 set -euo pipefail
@@ -26,3 +26,4 @@ else
     cargo test --workspace </dev/null -- --include-ignored
 fi
 "$SCRIPTS/test-scripts.sh"
+"$SCRIPTS/test-pi.sh"

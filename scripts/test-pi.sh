@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Tests the Pi extension: its rules and handlers as each version of Pi loads them, its types against theirs.
+#
+# Usage: scripts/test-pi.sh      real Pi with the extension is run by the test binary real_pi: scripts/test.sh
+set -euo pipefail
+. "$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/lib.sh"
+
+# write_tsconfig FOLDER PACKAGE: what lets `pi` stand for that package's types.
+write_tsconfig() {
+    cat <<TSCONFIG
+{
+  "extends": "$ROOT/plugin-pi/tsconfig.json",
+  "compilerOptions": {
+    "typeRoots": ["$1/node_modules/@types"],
+    "paths": { "pi": ["$1/node_modules/$2"] }
+  },
+  "files": ["$ROOT/plugin-pi/types-check.ts"]
+}
+TSCONFIG
+}
+
+# test_with NAME PACKAGE NODE: NODE is relative to the folder of tests/agents/NAME, or a command.
+test_with() {
+    local folder node="$3"
+    folder="$("$SCRIPTS/setup-agents.sh" "$1" | sed -n "s/^$1=//p")"
+    [ ! -x "$folder/$node" ] || node="$folder/$node"
+    printf 'plugin-pi with %s\n' "$1"
+    write_tsconfig "$folder" "$2" >"$WORK/$1.json"
+    "$node" "$folder/node_modules/typescript/bin/tsc" --project "$WORK/$1.json"
+    PI_FOLDER="$folder" "$node" --test "$ROOT/plugin-pi/pi-session.test.mjs" >"$WORK/said" 2>&1 || {
+        cat "$WORK/said" >&2
+        die "plugin-pi fails its tests with $1"
+    }
+}
+
+have node || die "node is missing: install Node.js 20 or newer"
+begin_work
+test_with pi-0.73 @mariozechner/pi-coding-agent node
+test_with pi-1.6 @earendil-works/pi-coding-agent node_modules/.bin/node
+printf 'plugin-pi passes its tests\n'
