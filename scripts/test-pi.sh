@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests the Pi extension: its rules and handlers as each version of Pi loads them, its types against theirs.
+# Tests the Pi extension and its installer: rules and handlers as each version of Pi loads them, types against theirs.
 #
 # Usage: scripts/test-pi.sh      real Pi with the extension is run by the test binary real_pi: scripts/test.sh
 set -euo pipefail
@@ -19,6 +19,14 @@ write_tsconfig() {
 TSCONFIG
 }
 
+# run_tests NODE FILE: node's test runner; what it says is shown only when a test fails.
+run_tests() {
+    if ! "$1" --test "$ROOT/plugin-pi/$2" >"$WORK/said" 2>&1; then
+        cat "$WORK/said" >&2
+        die "plugin-pi/$2 fails"
+    fi
+}
+
 # test_with NAME PACKAGE NODE: NODE is relative to the folder of tests/agents/NAME, or a command.
 test_with() {
     local folder node="$3"
@@ -27,14 +35,12 @@ test_with() {
     printf 'plugin-pi with %s\n' "$1"
     write_tsconfig "$folder" "$2" >"$WORK/$1.json"
     "$node" "$folder/node_modules/typescript/bin/tsc" --project "$WORK/$1.json"
-    PI_FOLDER="$folder" "$node" --test "$ROOT/plugin-pi/pi-session.test.mjs" >"$WORK/said" 2>&1 || {
-        cat "$WORK/said" >&2
-        die "plugin-pi fails its tests with $1"
-    }
+    PI_FOLDER="$folder" run_tests "$node" pi-session.test.mjs
 }
 
 have node || die "node is missing: install Node.js 20 or newer"
 begin_work
+run_tests node install.test.mjs
 test_with pi-0.73 @mariozechner/pi-coding-agent node
 test_with pi-1.6 @earendil-works/pi-coding-agent node_modules/.bin/node
 printf 'plugin-pi passes its tests\n'
