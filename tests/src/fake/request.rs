@@ -97,7 +97,8 @@ impl Request {
             route,
             tokens,
             limit: forced.or(asked).unwrap_or(DEFAULT_LIMIT),
-            limited: asked.is_some(),
+            // With a given number of tokens it is the model that ends.
+            limited: asked.is_some() && forced.is_none(),
             stream,
             include_usage: body["stream_options"]["include_usage"] == true,
             choices: body["n"].as_u64().map_or(1, |n| (n as usize).max(1)),
