@@ -27,6 +27,43 @@ pub(crate) async fn a_provider_on_another_port_is_left_alone(version: &'static V
     assert!(fake.received().is_empty(), "nothing should come to the router");
 }
 
+/// A virtual model has no URL; it hands each request to a model that has one.
+pub(crate) async fn a_virtual_model_is_the_routers_if_the_model_it_chose_is(version: &'static Version) {
+    let (fake, other) = (FakeLlama::start(brief()), FakeLlama::start(brief()));
+    let router = Router::start(&fake).await;
+    let pi = Pi::installed(version, &router).await;
+    pi.edit_models(|models| {
+        let url = format!("{}/v1", other.url());
+        models["providers"]["other"] = json!({
+            "baseUrl": url, "api": "openai-completions", "apiKey": "none", "models": [{"id": "other-model"}]
+        });
+    });
+    pi.write("extensions/a-virtual.ts", VIRTUAL);
+    let run = async |chosen: &str| {
+        let mut command = pi.run(&["--provider", "virtual", "--model", "auto", "--print", "hello"]);
+        succeed(command.env("CHOSEN", chosen)).await;
+    };
+    run("other/other-model").await;
+    assert_eq!(other.received()[0].json().get("agent_name"), None);
+    run("openai-completions/fake-model").await;
+    let line = router.wait_log(|line| line["route"] == "/v1/chat/completions").await;
+    assert_eq!((&line["agent_name"], &line["action"]), (&json!("pi"), &json!("new")), "{line:#}");
+}
+
+const VIRTUAL: &str = r#"
+    export default function (pi) {
+        pi.registerVirtualModel({
+            provider: "virtual",
+            id: "auto",
+            name: "Auto",
+            route: (_request, ctx) => {
+                const [provider, id] = process.env.CHOSEN.split("/");
+                return { model: ctx.modelRegistry.find(provider, id), thinkingLevel: "off" };
+            },
+        });
+    }
+"#;
+
 pub(crate) async fn the_folder_itself_can_be_installed_as_a_package(version: &'static Version) {
     let fake = FakeLlama::start(brief());
     let router = Router::start(&fake).await;

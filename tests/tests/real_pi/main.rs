@@ -39,3 +39,8 @@ macro_rules! every_scenario_on {
 
 every_scenario_on!(pi_0_73: crate::pi::V0_73);
 every_scenario_on!(pi_1_6: crate::pi::V1_6);
+
+mod only_pi_1_6 {
+    const VERSION: &crate::pi::Version = &crate::pi::V1_6;
+    scenario!(elsewhere, a_virtual_model_is_the_routers_if_the_model_it_chose_is);
+}

@@ -67,14 +67,15 @@ impl Pi {
         let text = std::fs::read_to_string(&file).unwrap_or_else(|_| r#"{"providers": {}}"#.to_owned());
         let mut models: Value = serde_json::from_str(&text).expect("models.json should be JSON");
         edit(&mut models);
-        self.write("models.json", &models);
+        self.write("models.json", &models.to_string());
     }
 
     /// Writes one of Pi's own files.
-    pub(crate) fn write(&self, name: &str, content: &Value) {
-        let folder = self.home.path().join(".pi/agent");
-        std::fs::create_dir_all(&folder).expect("the home should be writable");
-        std::fs::write(folder.join(name), content.to_string()).expect("the home should be writable");
+    pub(crate) fn write(&self, name: &str, content: &str) {
+        let file = self.home.path().join(".pi/agent").join(name);
+        let folder = file.parent().expect("the file is in a folder");
+        std::fs::create_dir_all(folder).expect("the home should be writable");
+        std::fs::write(file, content).expect("the home should be writable");
     }
 
     /// Keeps the answers short, so that a turn takes no longer than it has to.

@@ -9,7 +9,14 @@ use crate::rpc::Rpc;
 /// Slots that keep what they hold, with room for what Pi says.
 const FLAGS: &[&str] = &["--parallel", "4", "--no-kv-unified"];
 
-const FIRST: &str = "What is the capital of France?";
+/// Its slot is of llama-server's choice in some builds, and then not always known.
+const CHOSEN_BY_SERVER: &str = "/v1/messages";
+
+/// What a session begins with: so much of its own that another session's cache is of little use to it.
+fn first(api: &str, mode: &str) -> String {
+    format!("{} What is the capital of France?", format!("Remember {api} and {mode}. ").repeat(12))
+}
+
 const SECOND: &str = "And of Spain?";
 
 pub(crate) async fn every_api_and_mode_returns_to_its_slot_and_reuses_its_prompt(version: &'static Version) {
@@ -27,6 +34,7 @@ pub(crate) async fn every_api_and_mode_returns_to_its_slot_and_reuses_its_prompt
                 assert_told(line, route, &session, version.client_type(mode));
             }
             assert_reused(&lines[0], &lines[1]);
+            assert_same_slot(&lines[0], &lines[1]);
             assert_shown(&router, &session).await;
         }
     }
@@ -38,6 +46,7 @@ pub(crate) async fn every_api_and_mode_returns_to_its_slot_and_reuses_its_prompt
 async fn two_turns(pi: &Pi, api: &str, mode: &str) -> String {
     let folder = format!("sessions of {api} {mode}");
     let place = ["--session-dir", folder.as_str()];
+    let first = first(api, mode);
     let turn = async |arguments: &[&str]| {
         let run = Run::of(pi.talk(api, arguments).args(place)).await;
         // A short answer is one that was cut off, which Pi 1.6 calls a failure in print mode.
@@ -46,16 +55,16 @@ async fn two_turns(pi: &Pi, api: &str, mode: &str) -> String {
     };
     match mode {
         "print" => {
-            turn(&["--print", FIRST]).await;
+            turn(&["--print", &first]).await;
             turn(&["--print", "--continue", SECOND]).await;
         }
         "json" => {
-            turn(&["--mode", "json", FIRST]).await;
+            turn(&["--mode", "json", &first]).await;
             turn(&["--mode", "json", "--session", &pi.session_in(&folder), SECOND]).await;
         }
         _ => {
             let mut rpc = Rpc::start(pi, api, &place);
-            rpc.prompt(FIRST).await;
+            rpc.prompt(&first).await;
             rpc.prompt(SECOND).await;
         }
     }
@@ -69,13 +78,20 @@ fn assert_told(line: &Value, route: &str, session: &str, client_type: &str) {
     assert_eq!(told, sent.each_ref(), "{line:#}");
 }
 
-/// The second turn ran where the first one did and found it there.
+/// The second turn found the first one in a cache.
 fn assert_reused(first: &Value, second: &Value) {
     let count =
         |line: &Value, name: &str| line[name].as_u64().unwrap_or_else(|| panic!("no {name}: {line:#}"));
     let sent = count(first, "prompt_computed") + count(first, "prompt_cached");
     assert!(count(second, "prompt_cached") * 10 >= sent * 9, "{second:#} after {first:#}");
-    assert_eq!(second["slot"], first["slot"], "{second:#} after {first:#}");
+}
+
+/// The second turn ran where the first one did.
+fn assert_same_slot(first: &Value, second: &Value) {
+    assert_eq!(second["action"], "home", "{second:#} after {first:#}");
+    let (before, after) = (first["slot"].as_u64(), second["slot"].as_u64());
+    let unknown = first["route"] == CHOSEN_BY_SERVER && before.and(after).is_none();
+    assert!(unknown || (before.is_some() && before == after), "{second:#} after {first:#}");
 }
 
 /// `/router/status` shows the session in a slot.
