@@ -21,8 +21,7 @@ usage() {
 agent_dir() {
     case "${PI_CODING_AGENT_DIR:-}" in
         "") printf '%s\n' "$HOME/.pi/agent" ;;
-        "~") printf '%s\n' "$HOME" ;;
-        "~/"*) printf '%s\n' "$HOME/${PI_CODING_AGENT_DIR#"~/"}" ;;
+        \~ | \~/*) printf '%s\n' "$HOME${PI_CODING_AGENT_DIR#\~}" ;;
         *) printf '%s\n' "$PI_CODING_AGENT_DIR" ;;
     esac
 }
@@ -67,7 +66,7 @@ models() { node "$SCRIPTS/pi-models.mjs" "$1" "$MODELS" "$PROVIDER" "$PORT" "$AP
 WHAT=print PORT="${SESSION_SLOT_ROUTER_PORT:-8081}" MODEL="" API="" PROVIDER=slot-router
 while [ "$#" -gt 0 ]; do
     case "$1" in
-        --write) WHAT=write ;;
+        --write) WHAT="write" ;;
         --uninstall) WHAT=uninstall ;;
         --port | --model | --api | --provider)
             [ -n "${2:-}" ] || die "$1 needs a value"

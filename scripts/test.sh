@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs every test there is: unit, end-to-end with a fake server, end-to-end with a real llama-server, the scripts' and the plugins'.
+# Runs every test there is: unit, end-to-end with a fake server and with a real llama-server and real agents, the
+# scripts' and the plugins'.
 #
 # Usage: scripts/test.sh
 set -euo pipefail
