@@ -91,12 +91,13 @@ impl Record {
             Action::Home => ("home", None),
             Action::New => ("new", None),
             Action::Evict(session) => ("evict", Some(session.to_string())),
+            Action::Spill(evicted) => ("spill", evicted.as_ref().map(ToString::to_string)),
             Action::Free => ("free", None),
             Action::Anonymous => ("anonymous", None),
         };
     }
 
-    /// `home`, `new`, `evict`, `free`, `anonymous`, `wait` or `pass`.
+    /// `home`, `new`, `evict`, `spill`, `free`, `anonymous`, `wait` or `pass`.
     pub(crate) fn action(&self) -> &'static str {
         self.action
     }
@@ -148,7 +149,7 @@ impl Record {
     fn log(&self, status: u16) {
         let took_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let action = match &self.evicted {
-            Some(session) => format!("evict {session}"),
+            Some(session) => format!("{} {session}", self.action),
             None => self.action.to_owned(),
         };
         // Whatever comes from a client is written in its escaped form: control characters can't forge a line.

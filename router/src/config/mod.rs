@@ -17,7 +17,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 pub use crate::identify::Rules;
-pub use crate::slots::PinPolicy;
+pub use crate::slots::{Concurrent, PinPolicy};
 pub use identity::IdentitySettings;
 pub use keys::ClientKey;
 pub use sources::{Args, Settings};
@@ -43,6 +43,8 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// When a request names its session's slot.
     pub pin: PinPolicy,
+    /// What becomes of a session's request whose slot is busy.
+    pub concurrent: Concurrent,
     /// Largest accepted request body, in bytes; at least 1.
     pub max_body: u64,
     /// How long running streams may take to end at shutdown.
@@ -185,6 +187,7 @@ impl Config {
             line("upstream", self.upstream.to_string()),
             line("state_dir", path(&self.state_dir)),
             line("pin", spelling(self.pin)),
+            line("concurrent", spelling(self.concurrent)),
             line("max_body", integer(self.max_body)),
             line("drain", integer(self.drain.as_secs())),
             line("event_days", i64::from(self.event_days)),
@@ -266,6 +269,7 @@ impl Settings {
             upstream: self.upstream.unwrap_or_default(),
             state_dir: self.state_dir.unwrap_or_else(|| PathBuf::from(".")),
             pin: self.pin.unwrap_or_default(),
+            concurrent: self.concurrent.unwrap_or_default(),
             max_body: self.max_body.map_or(DEFAULT_MAX_BODY, |ByteSize(bytes)| bytes),
             drain: drain(self.drain.unwrap_or(DEFAULT_DRAIN))?,
             event_days: self.event_days.unwrap_or(DEFAULT_EVENT_DAYS),
@@ -318,6 +322,7 @@ mod tests {
         assert_eq!(config.upstream.to_string(), "http://127.0.0.1:8080");
         assert_eq!(config.database(), Path::new("./router.sqlite"));
         assert_eq!(config.pin, PinPolicy::Auto);
+        assert_eq!(config.concurrent, Concurrent::Wait);
         assert_eq!(config.max_body, 268_435_456);
         assert_eq!(config.drain, Duration::from_secs(30));
         assert_eq!(config.event_days, 30);
@@ -351,6 +356,7 @@ mod tests {
             ("UPSTREAM", "http://h:1/p"),
             ("STATE_DIR", "/s"),
             ("PIN", "always"),
+            ("CONCURRENT", "spill"),
             ("MAX_BODY", "7"),
             ("DRAIN", "8"),
             ("EVENT_DAYS", "9"),
@@ -399,6 +405,7 @@ mod tests {
             ("\nmax_body = -1\n", "256MiB"),
             ("\nmax_body = 1.5\n", "number of bytes"),
             ("\npin = \"sometimes\"\n", "`auto`"),
+            ("\nconcurrent = \"both\"\n", "`spill`"),
             ("\ndrain = \"30s\"\n", "u64"),
             ("\ndrain = \n", ""),
             ("\ndrain = 1\ndrain = 2\n", "duplicate"),

@@ -12,17 +12,18 @@ use serde::{Deserialize, Deserializer, de};
 use super::ConfigError;
 use super::identity::IdentitySettings;
 use super::values::{ByteSize, LogFormat, Upstream};
-use crate::slots::PinPolicy;
+use crate::slots::{Concurrent, PinPolicy};
 
 pub(super) const PREFIX: &str = "SLOT_ROUTER_";
 
 /// What follows `SLOT_ROUTER_` in the names of the variables that mean something.
-const VARIABLES: [&str; 14] = [
+const VARIABLES: [&str; 15] = [
     "CONFIG",
     "LISTEN",
     "UPSTREAM",
     "STATE_DIR",
     "PIN",
+    "CONCURRENT",
     "MAX_BODY",
     "DRAIN",
     "EVENT_DAYS",
@@ -86,6 +87,9 @@ pub struct Settings {
     /// When requests name the session's slot; auto pins only where it costs no reuse [default: auto]
     #[arg(long)]
     pub pin: Option<PinPolicy>,
+    /// What becomes of a session's request while its slot is busy with another [default: wait]
+    #[arg(long)]
+    pub concurrent: Option<Concurrent>,
     /// Largest request body, in bytes or with KiB, MiB, GiB [default: 256MiB]
     #[arg(long, value_name = "BYTES")]
     pub max_body: Option<ByteSize>,
@@ -135,6 +139,7 @@ impl Settings {
             upstream: self.upstream.or(lower.upstream),
             state_dir: self.state_dir.or(lower.state_dir),
             pin: self.pin.or(lower.pin),
+            concurrent: self.concurrent.or(lower.concurrent),
             max_body: self.max_body.or(lower.max_body),
             drain: self.drain.or(lower.drain),
             event_days: self.event_days.or(lower.event_days),
@@ -186,6 +191,7 @@ impl Environment {
             upstream: self.get("UPSTREAM", str::parse::<Upstream>)?,
             state_dir: self.get("STATE_DIR", path)?,
             pin: self.get("PIN", choice::<PinPolicy>)?,
+            concurrent: self.get("CONCURRENT", choice::<Concurrent>)?,
             max_body: self.get("MAX_BODY", str::parse::<ByteSize>)?,
             drain: self.get("DRAIN", str::parse::<u64>)?,
             event_days: self.get("EVENT_DAYS", str::parse::<u32>)?,

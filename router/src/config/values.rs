@@ -10,7 +10,7 @@ use clap::builder::PossibleValue;
 use serde::{Deserialize, Deserializer, de};
 
 use super::ConfigError;
-use crate::slots::PinPolicy;
+use crate::slots::{Concurrent, PinPolicy};
 
 const DEFAULT_UPSTREAM: &str = "127.0.0.1:8080";
 
@@ -53,6 +53,22 @@ impl ValueEnum for PinPolicy {
             Self::Auto => PossibleValue::new("auto").help("Where `/slots` shows that it costs no reuse"),
             Self::Always => PossibleValue::new("always").help("Always"),
             Self::Never => PossibleValue::new("never").help("Never; the server chooses"),
+        })
+    }
+}
+
+/// The spellings of [`Concurrent`] as a flag.
+impl ValueEnum for Concurrent {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Wait, Self::Spill]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(match self {
+            Self::Wait => PossibleValue::new("wait").help("It waits for its slot"),
+            Self::Spill => {
+                PossibleValue::new("spill").help("It takes a free slot for this once, if none is harmed")
+            }
         })
     }
 }

@@ -24,7 +24,9 @@ use server::Server;
 pub use server::{ServerSnapshot, Totals};
 pub use who::Who;
 
-use crate::slots::{End, Grant, LeaseId, Output, PinPolicy, Refusal, Shape, SlotTable, Ticket, Want};
+use crate::slots::{
+    Action, Concurrent, End, Grant, LeaseId, Output, PinPolicy, Refusal, Shape, SlotTable, Ticket, Want,
+};
 use crate::store::{SavedSession, Store, Write};
 use crate::upstream::{Props, Upstream};
 
@@ -61,9 +63,15 @@ struct Waiting {
 impl Dispatch {
     /// A dispatcher that has not asked its server anything yet. `saved` are hints of an earlier run.
     #[must_use]
-    pub fn new(policy: PinPolicy, upstream: Upstream, store: Store, saved: Vec<SavedSession>) -> Arc<Self> {
+    pub fn new(
+        policy: PinPolicy,
+        concurrent: Concurrent,
+        upstream: Upstream,
+        store: Store,
+        saved: Vec<SavedSession>,
+    ) -> Arc<Self> {
         let state = State {
-            table: SlotTable::new(policy),
+            table: SlotTable::new(policy, concurrent),
             saved,
             waiting: HashMap::new(),
             server: Server { stale: true, ..Server::default() },
@@ -190,11 +198,13 @@ impl Dispatch {
 
     fn record_assignment(&self, state: &State, waiting: &Waiting, grant: &Grant) {
         let Want::Session(session) = &waiting.want else { return };
+        // Where a request was spilled is not where its session lives.
+        let home = grant.launch.slot().filter(|_| !matches!(grant.action, Action::Spill(_)));
         self.store.record(Write::Assigned {
             session: session.to_string(),
             agent_name: waiting.who.agent_name.clone(),
             client_type: waiting.who.client_type.clone(),
-            slot: grant.launch.slot().map(|slot| slot.0),
+            slot: home.map(|slot| slot.0),
             fingerprint: state.server.props.as_ref().map(Props::fingerprint),
             at: Utc::now(),
         });

@@ -39,6 +39,8 @@ pub struct Totals {
     pub new: u64,
     /// ... of a session that took another one's slot.
     pub evict: u64,
+    /// ... of a session that took another slot for once, as its own was busy.
+    pub spill: u64,
     /// ... of a session, whose slot llama-server chose.
     pub free: u64,
     /// ... without a session.
@@ -128,6 +130,7 @@ impl Totals {
             Action::Home => &mut self.home,
             Action::New => &mut self.new,
             Action::Evict(_) => &mut self.evict,
+            Action::Spill(_) => &mut self.spill,
             Action::Free => &mut self.free,
             Action::Anonymous => &mut self.anonymous,
         };

@@ -47,7 +47,8 @@ impl Dispatch {
             // If the server is not there yet it is asked again once it is.
             state.server.stale = introduced.is_err() || fingerprint.is_none();
             let saved = std::mem::take(&mut state.saved);
-            state.table.restore(saved.into_iter().filter_map(|saved| hint(saved, fingerprint.as_deref())));
+            let hints = saved.into_iter().filter_map(|saved| hint(saved, fingerprint.as_deref()));
+            state.table.restore(hints, Instant::now());
         });
     }
 

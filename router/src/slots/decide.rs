@@ -16,7 +16,7 @@ use super::{Backoff, Held, Phase, Sight, SlotTable, Waiter};
 
 /// What is to be done with a waiter now.
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+pub(super) enum Verdict {
     Go(Launch, Placing),
     Wait(Why),
 }
@@ -33,16 +33,18 @@ pub(super) enum Target<'a> {
 
 /// What becomes of the session's home.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Placing {
+pub(super) enum Placing {
     /// It has its slot, or there is no session.
     Stay,
     /// The slot becomes its home.
     Settle,
+    /// It stays where it is though the request goes elsewhere.
+    Spill,
 }
 
 /// What a waiter waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Why {
+pub(super) enum Why {
     /// A lease has to end.
     Busy,
     /// Something sent earlier has to land.
@@ -55,6 +57,11 @@ impl SlotTable {
     /// Grants whoever may go, in order of arrival, given the answer to `probe`.
     pub(super) fn grant_waiting(&mut self, probe: ProbeId, now: Instant) {
         let mut kept = std::mem::take(&mut self.waiters);
+        for waiter in &kept {
+            if let Want::Session(session) = &waiter.want {
+                self.mark_seen(session, now);
+            }
+        }
         let (mut landing, mut foreign, mut wide) = (false, false, false);
         kept.retain_mut(|waiter| {
             // Behind one that waits for a landing nobody may pass: a later start would put the landing off. Nor behind
@@ -62,8 +69,8 @@ impl SlotTable {
             if waiter.probe > probe || landing || wide {
                 return true;
             }
-            match self.decide(waiter, probe) {
-                Verdict::Go(launch, placing) => self.grant(waiter, launch, placing),
+            match self.decide(waiter, probe, now) {
+                Verdict::Go(launch, placing) => self.grant(waiter, launch, placing, now),
                 Verdict::Wait(why) => {
                     landing |= why == Why::Landing;
                     foreign |= why == Why::Foreign;
@@ -79,10 +86,8 @@ impl SlotTable {
         pace(&mut self.foreign_poll, foreign, now);
     }
 
-    fn decide(&self, waiter: &Waiter, probe: ProbeId) -> Verdict {
-        if let Want::Session(session) = &waiter.want
-            && self.running.contains_key(session)
-        {
+    fn decide(&self, waiter: &Waiter, probe: ProbeId, now: Instant) -> Verdict {
+        if self.goes_after_its_own(waiter) {
             return Verdict::Wait(Why::Busy);
         }
         if !self.counted || self.sight == Sight::Loading {
@@ -100,7 +105,7 @@ impl SlotTable {
             return self.free_launch(true);
         }
         let verdict = match self.target(waiter) {
-            Target::Home(session) => self.place(session, probe),
+            Target::Home(session) => self.place(session, probe, now),
             Target::Named(slot) => match self.obstacle(slot, probe) {
                 Some(why) => Verdict::Wait(why),
                 None => self.pin(slot, Placing::Stay, false, false),
@@ -137,23 +142,19 @@ impl SlotTable {
         strangers.saturating_sub(somewhere.map(|held| held.width).sum())
     }
 
-    /// A session goes to its own slot, waiting for it if need be; else to a slot nobody owns; else to the least
-    /// recently used free one.
-    fn place(&self, session: &SessionId, probe: ProbeId) -> Verdict {
+    /// A session goes to its own slot, waiting for it (or spilling) if need be; else to a slot nobody owns; else to
+    /// the least recently used free one.
+    fn place(&self, session: &SessionId, probe: ProbeId, now: Instant) -> Verdict {
         let known = self.was_here(session);
         if let Some(home) = self.home_of(session) {
             return match self.obstacle(home, probe) {
-                Some(why) => Verdict::Wait(why),
+                Some(why) => self.spill(session, why, probe, now),
                 None => self.pin_session(home, Placing::Stay, known),
             };
         }
         let slots = (0..self.slots.len()).map(SlotId::from_index);
         let free = slots.clone().filter(|slot| self.obstacle(*slot, probe).is_none());
-        let best = free.min_by_key(|slot| {
-            let slot = &self.slots[slot.index()];
-            (slot.owner.is_some(), slot.owner.is_none() && !slot.is_empty(), slot.last_used)
-        });
-        match best {
+        match free.min_by_key(|slot| self.slots[slot.index()].rank()) {
             Some(slot) => self.pin_session(slot, Placing::Settle, known),
             None if slots.clone().any(|slot| self.obstacle(slot, probe) == Some(Why::Foreign)) => {
                 Verdict::Wait(Why::Foreign)
@@ -188,7 +189,7 @@ impl SlotTable {
         self.slots.len() > 1 && self.slots.iter().any(|slot| slot.seen.id_task.is_some())
     }
 
-    fn pin(&self, slot: SlotId, placing: Placing, prime: bool, alone: bool) -> Verdict {
+    pub(super) fn pin(&self, slot: SlotId, placing: Placing, prime: bool, alone: bool) -> Verdict {
         let hidden = |held: &Held| held.location.is_none();
         let blocked = self.leases.values().any(|held| {
             let unseen = hidden(held) && (!held.landed || self.sight != Sight::Clear);
@@ -209,7 +210,7 @@ impl SlotTable {
     }
 
     /// What keeps `slot` from being named.
-    fn obstacle(&self, slot: SlotId, probe: ProbeId) -> Option<Why> {
+    pub(super) fn obstacle(&self, slot: SlotId, probe: ProbeId) -> Option<Why> {
         let slot = &self.slots[slot.index()];
         if slot.stranger {
             return Some(Why::Foreign);
@@ -225,7 +226,7 @@ impl SlotTable {
         SlotId::from_index((number.cast_unsigned() % count) as usize)
     }
 
-    fn grant(&mut self, waiter: &Waiter, launch: Launch, placing: Placing) {
+    fn grant(&mut self, waiter: &Waiter, launch: Launch, placing: Placing, now: Instant) {
         let slots_seen = self.slots_seen();
         self.next_lease += 1;
         let number = self.next_lease;
@@ -233,8 +234,8 @@ impl SlotTable {
             Want::Session(session) => Some(session.clone()),
             Want::Anonymous | Want::Named(_) => None,
         };
-        let action = self.settle(session.as_ref(), launch, placing);
-        self.hold(number, session, launch, waiter);
+        let action = self.settle(session.as_ref(), launch, placing, now);
+        self.hold(number, session, launch, placing, waiter);
         self.outputs.push(Output::Granted(Grant {
             ticket: waiter.ticket,
             lease: LeaseId { generation: self.generation, number },
@@ -245,19 +246,33 @@ impl SlotTable {
         }));
     }
 
-    fn settle(&mut self, session: Option<&SessionId>, launch: Launch, placing: Placing) -> Action {
+    fn settle(
+        &mut self,
+        session: Option<&SessionId>,
+        launch: Launch,
+        placing: Placing,
+        now: Instant,
+    ) -> Action {
         let Some(session) = session else { return Action::Anonymous };
         let home = self.home_of(session);
         self.remember(session, home);
-        self.mark_here(session);
+        self.mark_here(session, now);
         match (launch.slot(), placing) {
             (None, _) => Action::Free,
             (Some(_), Placing::Stay) => Action::Home,
             (Some(slot), Placing::Settle) => self.move_home(session, slot).map_or(Action::New, Action::Evict),
+            (Some(slot), Placing::Spill) => Action::Spill(self.vacate(slot)),
         }
     }
 
-    fn hold(&mut self, number: u64, session: Option<SessionId>, launch: Launch, waiter: &Waiter) {
+    fn hold(
+        &mut self,
+        number: u64,
+        session: Option<SessionId>,
+        launch: Launch,
+        placing: Placing,
+        waiter: &Waiter,
+    ) {
         let width = self.width(waiter);
         let location = launch.slot().filter(|_| waiter.shape.heeds_slot == Heeds::Yes);
         if let Some(slot) = location {
@@ -265,7 +280,7 @@ impl SlotTable {
             self.touch(slot);
         }
         if let Some(session) = &session {
-            self.running.insert(session.clone(), number);
+            self.running.entry(session.clone()).or_default().push(number);
         }
         self.landing_poll.reset();
         let primes = matches!(launch, Launch::Pin { prime: true, .. });
@@ -276,6 +291,7 @@ impl SlotTable {
             Held {
                 session,
                 launch,
+                spilled: placing == Placing::Spill,
                 location,
                 width,
                 answered: None,
@@ -293,7 +309,7 @@ impl Held {
         matches!(self.launch, Launch::Pin { alone: true, .. } | Launch::Free { alone: true })
     }
 
-    fn is_free(&self) -> bool {
+    pub(super) fn is_free(&self) -> bool {
         matches!(self.launch, Launch::Free { .. })
     }
 }

@@ -8,6 +8,7 @@
 //! * `types`: the words other modules use;
 //! * `slot`: what is known of one slot;
 //! * `decide`: may this waiter go now, and into which slot;
+//! * `spill`: where a request goes whose home is busy;
 //! * `observe`: what an answer of `/slots` changes;
 //! * `probing`: when `/slots` has to be asked next.
 
@@ -15,6 +16,7 @@ mod decide;
 mod observe;
 mod probing;
 mod slot;
+mod spill;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -42,6 +44,7 @@ const LOOK_AFTER: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub struct SlotTable {
     policy: PinPolicy,
+    concurrent: Concurrent,
     generation: Generation,
     /// One a slot. Before the server has said how many it has: as many as the restored hints speak of.
     slots: Vec<Slot>,
@@ -51,8 +54,8 @@ pub struct SlotTable {
     sessions: LruCache<SessionId, Known>,
     /// Leases of this generation, in the order they were granted.
     leases: BTreeMap<u64, Held>,
-    /// The lease a session runs under: a session's turns go one after another.
-    running: HashMap<SessionId, u64>,
+    /// The leases a session runs under: one, as a session's turns go one after another, or more where they may spill.
+    running: HashMap<SessionId, Vec<u64>>,
     /// In order of arrival.
     waiters: VecDeque<Waiter>,
     /// One for each ended lease whose slot never became known: answers to earlier probes may still show its task.
@@ -80,6 +83,8 @@ struct Known {
     home: Option<SlotId>,
     /// The life of the server in which it was granted a turn last. Of an earlier life nothing is left there.
     life: Generation,
+    /// When a request of it last came, went or waited.
+    seen: Option<Instant>,
 }
 
 /// A request that was granted and has not ended.
@@ -87,6 +92,8 @@ struct Known {
 struct Held {
     session: Option<SessionId>,
     launch: Launch,
+    /// It runs beside its session's home, for this once: what it leaves is nobody's.
+    spilled: bool,
     /// Where it runs: known at once for a pin; for a free launch once seen beyond doubt.
     location: Option<SlotId>,
     /// How many slots it takes.
@@ -155,15 +162,16 @@ enum Sight {
 impl SlotTable {
     /// An empty table. The number of slots is learned from the server.
     #[must_use]
-    pub fn new(policy: PinPolicy) -> Self {
-        Self::with_session_capacity(policy, MAX_SESSIONS)
+    pub fn new(policy: PinPolicy, concurrent: Concurrent) -> Self {
+        Self::with_session_capacity(policy, concurrent, MAX_SESSIONS)
     }
 
     /// As [`SlotTable::new`], remembering at most `capacity` sessions.
     #[must_use]
-    pub fn with_session_capacity(policy: PinPolicy, capacity: NonZeroUsize) -> Self {
+    pub fn with_session_capacity(policy: PinPolicy, concurrent: Concurrent, capacity: NonZeroUsize) -> Self {
         Self {
             policy,
+            concurrent,
             generation: Generation(1),
             slots: Vec::new(),
             counted: false,
@@ -186,12 +194,12 @@ impl SlotTable {
     }
 
     /// Takes over what an earlier run stored, least recently used first. Hints only: nothing is warm before
-    /// `/slots` proves it.
-    pub fn restore(&mut self, sessions: impl IntoIterator<Item = (SessionId, Option<Home>)>) {
+    /// `/slots` proves it. When a session was seen last is not stored, so it may just have been.
+    pub fn restore(&mut self, sessions: impl IntoIterator<Item = (SessionId, Option<Home>)>, now: Instant) {
         for (session, home) in sessions {
             let slot = home.map(|home| home.slot);
             self.remember(&session, slot);
-            self.mark_here(&session);
+            self.mark_here(&session, now);
             if let Some(home) = home {
                 self.grow_to(home.slot);
                 self.give(home.slot, &session);
@@ -205,6 +213,9 @@ impl SlotTable {
 
     /// A request arrives. It is granted, refused or kept waiting by a later [`SlotTable::observe`].
     pub fn enqueue(&mut self, want: Want, shape: Shape, now: Instant) -> Ticket {
+        if let Want::Session(session) = &want {
+            self.mark_seen(session, now);
+        }
         self.next_ticket += 1;
         let ticket = Ticket(self.next_ticket);
         let mut waiter = Waiter { ticket, want, shape, since: now, probe: self.asked.next(), waited: false };
@@ -257,6 +268,10 @@ impl SlotTable {
     pub fn release(&mut self, lease: LeaseId, end: End, now: Instant) {
         if lease.generation != self.generation {
             return;
+        }
+        let session = self.leases.get(&lease.number).and_then(|held| held.session.clone());
+        if let Some(session) = session {
+            self.mark_seen(&session, now);
         }
         match end {
             End::Unsent | End::Declined => drop(self.remove_lease(lease.number)),
@@ -327,15 +342,20 @@ impl SlotTable {
             freed.fresh_from = probe;
             self.touch(slot);
         }
-        if let Some(session) = &held.session {
-            self.running.remove(session);
+        if let Some(session) = &held.session
+            && let Some(running) = self.running.get_mut(session)
+        {
+            running.retain(|other| *other != number);
+            if running.is_empty() {
+                self.running.remove(session);
+            }
         }
         Some(held)
     }
 
     fn complete(&mut self, number: u64, tokens: Option<u64>, told: Option<SlotId>, now: Instant) {
         let Some(held) = self.remove_lease(number) else { return };
-        let Some(session) = held.session else { return };
+        let Some(session) = held.session.filter(|_| !held.spilled) else { return };
         let told = told.filter(|slot| slot.index() < self.slots.len());
         match told.or(held.location) {
             Some(slot) => self.expect_left(slot, &session, now),
@@ -382,17 +402,30 @@ impl SlotTable {
         slot.left = None;
         slot.expecting = None;
         let evicted = before.filter(|owner| owner != session)?;
-        if let Some(known) = self.sessions.peek_mut(&evicted) {
+        self.lose_home(&evicted);
+        Some(evicted)
+    }
+
+    /// `slot` is nobody's home from now on; who had it, if anybody.
+    fn vacate(&mut self, slot: SlotId) -> Option<SessionId> {
+        let evicted = self.slots[slot.index()].owner.take();
+        self.slots[slot.index()].disown();
+        if let Some(evicted) = &evicted {
+            self.lose_home(evicted);
+        }
+        evicted
+    }
+
+    fn lose_home(&mut self, session: &SessionId) {
+        if let Some(known) = self.sessions.peek_mut(session) {
             known.home = None;
         }
-        self.outputs.push(Output::Evicted { session: evicted.clone() });
-        Some(evicted)
+        self.outputs.push(Output::Evicted { session: session.clone() });
     }
 
     /// Puts `session` at the front of the LRU order. The session that falls off its end loses its slot.
     fn remember(&mut self, session: &SessionId, home: Option<SlotId>) {
-        let life = self.sessions.peek(session).copied().unwrap_or_default().life;
-        let known = Known { home, life };
+        let known = Known { home, ..self.sessions.peek(session).copied().unwrap_or_default() };
         if let Some((forgotten, Known { home: Some(slot), .. })) = self.sessions.push(session.clone(), known)
             && forgotten != *session
         {
@@ -409,9 +442,16 @@ impl SlotTable {
         self.sessions.peek(session).is_some_and(|known| known.life == self.generation)
     }
 
-    fn mark_here(&mut self, session: &SessionId) {
+    fn mark_here(&mut self, session: &SessionId, now: Instant) {
         if let Some(known) = self.sessions.peek_mut(session) {
             known.life = self.generation;
+            known.seen = Some(now);
+        }
+    }
+
+    fn mark_seen(&mut self, session: &SessionId, now: Instant) {
+        if let Some(known) = self.sessions.peek_mut(session) {
+            known.seen = Some(now);
         }
     }
 
@@ -486,10 +526,12 @@ impl SlotTable {
                 assert_eq!(self.slots[slot.index()].lease, Some(*number), "a lease holds its slot alone");
             }
             if let Some(session) = &held.session {
-                assert_eq!(self.running.get(session), Some(number), "a session runs one turn at a time");
+                let running = self.running.get(session).expect("a session with a lease is running");
+                assert!(running.contains(number), "a session's lease is known as its own");
+                assert!(running.len() == 1 || self.spills(), "a session runs one turn at a time");
             }
         }
-        assert!(self.running.values().all(|number| self.leases.contains_key(number)));
+        assert!(self.running.values().flatten().all(|number| self.leases.contains_key(number)));
         let tickets: Vec<_> = self.waiters.iter().map(|waiter| waiter.ticket).collect();
         assert!(tickets.is_sorted(), "waiters stand in order of arrival");
     }

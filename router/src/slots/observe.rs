@@ -97,12 +97,9 @@ impl SlotTable {
     /// Sessions whose slot no longer exists lose their home and get a new one with their next turn.
     fn resize(&mut self, count: usize) {
         self.counted = true;
-        let gone = self.slots.drain(count.min(self.slots.len())..);
-        for session in gone.filter_map(|slot| slot.owner) {
-            if let Some(known) = self.sessions.peek_mut(&session) {
-                known.home = None;
-            }
-            self.outputs.push(Output::Evicted { session });
+        let gone = self.slots.split_off(count.min(self.slots.len()));
+        for session in gone.into_iter().filter_map(|slot| slot.owner) {
+            self.lose_home(&session);
         }
         self.slots.resize_with(count, Slot::default);
     }
@@ -221,7 +218,8 @@ impl SlotTable {
             let slot = &mut self.slots[slot.index()];
             // This very answer showed the slot idle, and what the broken turn left in it.
             slot.fresh_from = ProbeId::default();
-            if held.session.is_some() && held.session == slot.owner && slot.lease.is_none() {
+            let home = held.session.is_some() && held.session == slot.owner && !held.spilled;
+            if home && slot.lease.is_none() {
                 slot.expecting = Some(Expecting { probe: ProbeId::default(), due: now });
             }
         }

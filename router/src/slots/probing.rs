@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::decide::Target;
 use super::types::{Due, ProbeId, SlotId};
-use super::{Phase, Sight, SlotTable, Waiter, Want};
+use super::{Phase, Sight, SlotTable, Waiter};
 
 /// Growing intervals between looks at the same thing.
 #[derive(Debug, Clone)]
@@ -126,14 +126,12 @@ impl SlotTable {
         if self.taken() + self.width(waiter) > self.slots.len() {
             return false;
         }
-        if let Want::Session(session) = &waiter.want
-            && self.running.contains_key(session)
-        {
+        if self.goes_after_its_own(waiter) {
             return false;
         }
         let free = |slot: SlotId| self.slots[slot.index()].lease.is_none();
         match self.target(waiter) {
-            Target::Home(session) => self.home_of(session).is_none_or(free),
+            Target::Home(session) => self.spills() || self.home_of(session).is_none_or(free),
             Target::Named(slot) => free(slot),
             Target::Any => true,
         }

@@ -49,6 +49,12 @@ impl Slot {
         self.seen.id_task.is_none() || self.seen.tokens == Some(0)
     }
 
+    /// Of several free slots the one with the least rank is taken: one that nobody owns, empty if there is such a
+    /// one, else the least recently used.
+    pub(super) fn rank(&self) -> (bool, bool, u64) {
+        (self.owner.is_some(), self.owner.is_none() && !self.is_empty(), self.last_used)
+    }
+
     /// Nothing runs in it, as far as leases and `/slots` tell.
     pub(super) fn is_free(&self) -> bool {
         self.lease.is_none() && !self.stranger

@@ -41,6 +41,17 @@ pub enum PinPolicy {
     Never,
 }
 
+/// What becomes of a session's request whose slot is busy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Concurrent {
+    /// It waits for its slot.
+    #[default]
+    Wait,
+    /// It gets another slot for this once, where that costs no other session its cache (see `spill`).
+    Spill,
+}
+
 /// Counts the server's lives as far as the router has noticed: a restart begins a new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
 #[serde(transparent)]
@@ -147,6 +158,8 @@ pub enum Action {
     New,
     /// Into the slot of this session, which has lost its home.
     Evict(SessionId),
+    /// Its own slot is busy: into another one for this once. The session named has lost its home to it.
+    Spill(Option<SessionId>),
     /// A session's turn whose slot llama-server chooses.
     Free,
     /// No session.

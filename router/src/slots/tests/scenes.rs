@@ -6,7 +6,8 @@ use proptest::prelude::*;
 
 use super::world::{Runs, World, session, turn};
 use crate::slots::{
-    Action, Due, End, Heeds, Home, Launch, Mark, PinPolicy, Reading, Refusal, Shape, SlotId, SlotTable, Want,
+    Action, Concurrent, Due, End, Heeds, Home, Launch, Mark, PinPolicy, Reading, Refusal, Shape, SlotId,
+    SlotTable, Want,
 };
 
 fn plain(slot: u32) -> Launch {
@@ -271,8 +272,8 @@ fn stored_hints_prove_warmth_after_a_router_restart_only_if_the_marks_agree() {
     let seen = world.server[slot.0 as usize].seen;
     let mark = Mark { id_task: seen.id_task.expect("used"), tokens: seen.tokens.expect("used") };
     for (left, warm) in [(mark, true), (Mark { tokens: mark.tokens + 1, ..mark }, false)] {
-        world.table = SlotTable::new(PinPolicy::Auto);
-        world.table.restore([(session("a"), Some(Home { slot, left: Some(left) }))]);
+        world.table = SlotTable::new(PinPolicy::Auto, Concurrent::Wait);
+        world.table.restore([(session("a"), Some(Home { slot, left: Some(left) }))], world.now);
         world.probe();
         assert_eq!(world.table.snapshot(world.now).slots[slot.0 as usize].warm, warm);
     }
@@ -460,9 +461,10 @@ fn a_new_router_sees_at_its_first_look_that_the_server_clears_idle_slots() {
         world.turn(name);
     }
     let hints = ["a", "b", "c"].into_iter().enumerate();
-    world.table = SlotTable::new(PinPolicy::Auto);
+    world.table = SlotTable::new(PinPolicy::Auto, Concurrent::Wait);
     world.table.restore(
         hints.map(|(slot, name)| (session(name), Some(Home { slot: SlotId(slot as u32), left: None }))),
+        world.now,
     );
     let (_, _, launch) = world.turn("a");
     assert!(matches!(launch, Launch::Pin { prime: true, .. }), "{launch:?}");

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use session_slot_identity::SessionId;
 
 use crate::slots::{
-    Action, Due, End, Grant, Heeds, Launch, LeaseId, Output, PinPolicy, ProbeId, Reading, Refusal, SeenSlot,
-    Shape, SlotId, SlotTable, Ticket, Want,
+    Action, Concurrent, Due, End, Grant, Heeds, Launch, LeaseId, Output, PinPolicy, ProbeId, Reading,
+    Refusal, SeenSlot, Shape, SlotId, SlotTable, Ticket, Want,
 };
 
 /// A slot as the server has it.
@@ -55,8 +55,16 @@ pub(super) fn turn(name: &str) -> Want {
 
 impl World {
     pub(super) fn new(slots: usize, policy: PinPolicy) -> Self {
+        Self::with(slots, policy, Concurrent::Wait)
+    }
+
+    pub(super) fn spilling(slots: usize) -> Self {
+        Self::with(slots, PinPolicy::Auto, Concurrent::Spill)
+    }
+
+    pub(super) fn with(slots: usize, policy: PinPolicy, concurrent: Concurrent) -> Self {
         Self {
-            table: SlotTable::new(policy),
+            table: SlotTable::new(policy, concurrent),
             now: Instant::now(),
             server: vec![ServerSlot::default(); slots],
             clears_idle: false,
