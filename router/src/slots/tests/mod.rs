@@ -2,4 +2,5 @@
 
 mod scenes;
 mod simulation;
+mod spilling;
 mod world;

@@ -1,7 +1,7 @@
 //! Thousands of seeded random schedules: arrivals, landings, ends, clients that leave, late and missing answers.
 //!
 //! The model in `world` panics when a request names a busy slot; this file checks the rest: nothing is granted
-//! twice, a session runs one turn at a time, a primed slot is still filled when its request lands, and everyone is
+//! twice, a session runs one turn at a time unless it may spill, no spilled request harms a session, a primed slot is still filled when its request lands, and everyone is
 //! served once the arrivals stop. A failure prints its seed.
 
 use std::collections::HashSet;
@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use super::world::{Runs, World, turn};
 use crate::slots::{
-    Due, End, Grant, Heeds, Launch, LeaseId, PinPolicy, ProbeId, Reading, Shape, SlotId, Ticket, Want,
+    Concurrent, Due, End, Grant, Heeds, Launch, LeaseId, PinPolicy, ProbeId, Reading, Shape, SlotId, Ticket,
+    Want,
 };
 
 /// A small generator, so that a seed means the same schedule everywhere (xorshift64*).
@@ -51,7 +52,8 @@ impl Simulation {
     fn new(seed: u64) -> Self {
         let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         let policy = [PinPolicy::Auto, PinPolicy::Auto, PinPolicy::Always, PinPolicy::Never][random.below(4)];
-        let mut world = World::new(1 + random.below(5), policy);
+        let concurrent = [Concurrent::Wait, Concurrent::Spill][random.below(2)];
+        let mut world = World::with(1 + random.below(5), policy, concurrent);
         world.clears_idle = random.below(2) == 0;
         Self {
             world,
@@ -65,7 +67,9 @@ impl Simulation {
     }
 
     fn step(&mut self, arrivals: bool) {
-        self.world.now += Duration::from_millis(self.random.below(40) as u64);
+        // Now and then everybody thinks for long, so that sessions come to be old.
+        let minutes = if self.random.below(60) == 0 { self.random.below(8) as u64 } else { 0 };
+        self.world.now += Duration::from_millis(self.random.below(40) as u64 + minutes * 60_000);
         match self.random.below(10) {
             0 | 1 if arrivals => self.arrive(),
             2 => self.leave_while_waiting(arrivals),

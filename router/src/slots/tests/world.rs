@@ -10,6 +10,8 @@ use crate::slots::{
     Refusal, SeenSlot, Shape, SlotId, SlotTable, Ticket, Want,
 };
 
+const FIVE_MINUTES: Duration = Duration::from_secs(5 * 60);
+
 /// A slot as the server has it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ServerSlot {
@@ -43,6 +45,20 @@ pub(super) struct World {
     pub(super) refused: HashMap<Ticket, Refusal>,
     /// In the order they were granted.
     pub(super) grants: Vec<Ticket>,
+    witness: Witness,
+}
+
+/// What a spilled request must not harm.
+#[derive(Default)]
+struct Witness {
+    /// The session of each request that waits.
+    asking: HashMap<Ticket, SessionId>,
+    /// When a request of it came last.
+    seen: HashMap<SessionId, Instant>,
+    /// The session of each granted request that was not spilled.
+    at_home: HashMap<LeaseId, SessionId>,
+    /// Where a session's last turn ended, and its task there.
+    left: HashMap<SessionId, (usize, Option<i64>)>,
 }
 
 pub(super) fn session(name: &str) -> SessionId {
@@ -75,6 +91,7 @@ impl World {
             granted: HashMap::new(),
             refused: HashMap::new(),
             grants: Vec::new(),
+            witness: Witness::default(),
         }
     }
 
@@ -94,8 +111,9 @@ impl World {
     }
 
     pub(super) fn answer(&mut self, probe: ProbeId, reading: Reading) {
+        let before = self.owners();
         self.table.observe(probe, reading, self.now);
-        self.collect();
+        self.collect(&before);
     }
 
     /// Probes while the table has news to ask about.
@@ -123,10 +141,40 @@ impl World {
         self.now = end;
     }
 
-    fn collect(&mut self) {
+    /// The session that owns each slot.
+    pub(super) fn owners(&self) -> Vec<Option<String>> {
+        self.table.snapshot(self.now).slots.into_iter().map(|slot| slot.session).collect()
+    }
+
+    /// Panics when a spilled request takes what another session of the last five minutes would find in its slot, or
+    /// its own session's home.
+    fn witness(&mut self, grant: &Grant, before: &[Option<String>]) {
+        let Some(session) = self.witness.asking.remove(&grant.ticket) else { return };
+        if !matches!(grant.action, Action::Spill(_)) {
+            self.witness.at_home.insert(grant.lease, session);
+            return;
+        }
+        let slot = grant.launch.slot().expect("a spilled request names its slot").0 as usize;
+        assert!(
+            self.owners().contains(&Some(session.to_string())),
+            "{session} has lost its home by spilling"
+        );
+        let Some(Some(owner)) = before.get(slot) else { return };
+        let owner = SessionId::new(owner).expect("it was one");
+        let seen = self.server[slot].seen;
+        let warm = self.witness.left.get(&owner) == Some(&(slot, seen.id_task)) && seen.tokens > Some(0);
+        let away = self.now.saturating_duration_since(self.witness.seen[&owner]);
+        assert!(
+            !warm || away > FIVE_MINUTES,
+            "{session} was spilled into the warm slot of {owner}, seen {away:?} ago"
+        );
+    }
+
+    fn collect(&mut self, before: &[Option<String>]) {
         for output in self.table.take_outputs() {
             match output {
                 Output::Granted(grant) => {
+                    self.witness(&grant, before);
                     let shape = self.shapes.get(&grant.ticket).copied().unwrap_or_default();
                     let parts = self.server.len().min(shape.tasks as usize);
                     // Of the routes that perhaps heed the slot, every other request is to one that does not.
@@ -144,13 +192,17 @@ impl World {
     }
 
     pub(super) fn enqueue(&mut self, want: Want) -> Ticket {
-        self.table.enqueue(want, Shape::default(), self.now)
+        self.enqueue_shaped(want, Shape::default())
     }
 
     /// A request of several tasks, or to a route that does not heed `id_slot`.
     pub(super) fn enqueue_shaped(&mut self, want: Want, shape: Shape) -> Ticket {
-        let ticket = self.table.enqueue(want, shape, self.now);
+        let ticket = self.table.enqueue(want.clone(), shape, self.now);
         self.shapes.insert(ticket, shape);
+        if let Want::Session(session) = want {
+            self.witness.seen.insert(session.clone(), self.now);
+            self.witness.asking.insert(ticket, session);
+        }
         ticket
     }
 
@@ -202,7 +254,13 @@ impl World {
 
     /// The server has ended what runs in `slot`; the tokens it holds now.
     pub(super) fn stop(&mut self, slot: SlotId) -> u64 {
-        let slot = &mut self.server[slot.0 as usize];
+        let index = slot.0 as usize;
+        let slot = &mut self.server[index];
+        if let Some(Runs::Lease(lease)) = slot.runs
+            && let Some(session) = self.witness.at_home.get(&lease)
+        {
+            self.witness.left.insert(session.clone(), (index, slot.seen.id_task));
+        }
         slot.seen.processing = false;
         slot.runs = None;
         slot.seen.tokens.expect("a used slot holds tokens")
