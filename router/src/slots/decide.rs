@@ -105,7 +105,7 @@ impl SlotTable {
             return self.free_launch(true);
         }
         let verdict = match self.target(waiter) {
-            Target::Home(session) => self.place(session, probe, now),
+            Target::Home(session) => self.place(waiter, session, probe, now),
             Target::Named(slot) => match self.obstacle(slot, probe) {
                 Some(why) => Verdict::Wait(why),
                 None => self.pin(slot, Placing::Stay, false, false),
@@ -144,11 +144,11 @@ impl SlotTable {
 
     /// A session goes to its own slot, waiting for it (or spilling) if need be; else to a slot nobody owns; else to
     /// the least recently used free one.
-    fn place(&self, session: &SessionId, probe: ProbeId, now: Instant) -> Verdict {
+    fn place(&self, waiter: &Waiter, session: &SessionId, probe: ProbeId, now: Instant) -> Verdict {
         let known = self.was_here(session);
         if let Some(home) = self.home_of(session) {
             return match self.obstacle(home, probe) {
-                Some(why) => self.spill(session, why, probe, now),
+                Some(why) => self.spill(waiter, session, why, probe, now),
                 None => self.pin_session(home, Placing::Stay, known),
             };
         }
@@ -309,7 +309,7 @@ impl Held {
         matches!(self.launch, Launch::Pin { alone: true, .. } | Launch::Free { alone: true })
     }
 
-    pub(super) fn is_free(&self) -> bool {
+    fn is_free(&self) -> bool {
         matches!(self.launch, Launch::Free { .. })
     }
 }

@@ -131,7 +131,7 @@ impl SlotTable {
         }
         let free = |slot: SlotId| self.slots[slot.index()].lease.is_none();
         match self.target(waiter) {
-            Target::Home(session) => self.spills() || self.home_of(session).is_none_or(free),
+            Target::Home(session) => self.may_spill(waiter) || self.home_of(session).is_none_or(free),
             Target::Named(slot) => free(slot),
             Target::Any => true,
         }

@@ -3,9 +3,9 @@
 //! It gets another slot for this once. Its session's home stays; who owned the slot taken loses it, and afterwards the
 //! slot is nobody's. No other session may be the worse for it, so where that is not certain the request waits:
 //!
-//! * Only a request that names its slot spills. Where the server chooses (`pin = "never"`, several tasks, routes that
-//!   heed no slot, a server that has not said how many slots it has) nothing could be spared. A route that perhaps
-//!   heeds the slot counts as one that does: on a build that ignores it, each of its turns goes anywhere.
+//! * Only a request that surely runs in the slot it names spills. Where the server chooses (`pin = "never"`, several
+//!   tasks, routes that heed no slot or only in some builds, a server that has not said how many slots it has) nobody's
+//!   slot could be spared.
 //! * Nor does anything spill beside a request of the session whose slot the server chose, or before the session has a
 //!   home: what runs then is about to give it one.
 //! * Nor while the session's own turn is leaving: its slot is about to be free, and what comes next belongs there.
@@ -20,31 +20,41 @@ use std::time::{Duration, Instant};
 use session_slot_identity::SessionId;
 
 use super::decide::{Placing, Target, Verdict, Why};
-use super::types::{Concurrent, ProbeId, SlotId, Want};
+use super::types::{Concurrent, Heeds, ProbeId, SlotId, Want};
 use super::{Phase, Sight, Slot, SlotTable, Waiter};
 
 /// A session seen within this time is expected back.
 const RECENTLY: Duration = Duration::from_secs(5 * 60);
 
 impl SlotTable {
-    pub(super) fn spills(&self) -> bool {
-        self.concurrent == Concurrent::Spill
+    pub(super) fn may_spill(&self, waiter: &Waiter) -> bool {
+        self.concurrent == Concurrent::Spill && waiter.shape.heeds_slot == Heeds::Yes
     }
 
     /// A session's requests go one after another, but for those that may spill.
     pub(super) fn goes_after_its_own(&self, waiter: &Waiter) -> bool {
         let Want::Session(session) = &waiter.want else { return false };
         let Some(running) = self.running.get(session) else { return false };
-        let named = |number: &u64| self.leases.get(number).is_some_and(|held| !held.is_free());
+        let where_named = |number: &u64| {
+            let held = &self.leases[number];
+            held.location.is_some() && held.location == held.launch.slot()
+        };
         let beside = matches!(self.target(waiter), Target::Home(_))
             && self.home_of(session).is_some()
-            && running.iter().all(named);
-        !(self.spills() && beside)
+            && running.iter().all(where_named);
+        !(self.may_spill(waiter) && beside)
     }
 
     /// Another slot for a request of `session`, whose home can't be named because of `why`.
-    pub(super) fn spill(&self, session: &SessionId, why: Why, probe: ProbeId, now: Instant) -> Verdict {
-        if !self.spills() || self.is_leaving_home(session) {
+    pub(super) fn spill(
+        &self,
+        waiter: &Waiter,
+        session: &SessionId,
+        why: Why,
+        probe: ProbeId,
+        now: Instant,
+    ) -> Verdict {
+        if !self.may_spill(waiter) || self.is_leaving_home(session) {
             return Verdict::Wait(why);
         }
         if let Some(slot) = self.spare_slot(probe, now) {

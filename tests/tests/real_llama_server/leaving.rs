@@ -47,7 +47,7 @@ async fn goes_on(stage: &Stage, mut talk: Talk, home: usize) {
     assert!(counters.generated < LONG, "{counters:?}");
 }
 
-async fn wait_processing(stage: &Stage, slot: usize) {
+pub(crate) async fn wait_processing(stage: &Stage, slot: usize) {
     let started = Instant::now();
     while stage.server.slots().await[slot]["is_processing"] != true {
         assert!(started.elapsed() < Duration::from_secs(60), "the request should be at work");

@@ -5,6 +5,7 @@ mod concurrent;
 mod leaving;
 mod restarts;
 mod routes;
+mod spilling;
 mod talk;
 mod turns;
 
@@ -41,8 +42,9 @@ impl Stage {
     }
 }
 
+/// It lets second requests spill, which changes nothing for sessions that have one request at a time.
 async fn start_router(server: &RealLlama, folder: &TempDir) -> Router {
-    Router::in_front_of(&server.url()).state_dir(folder.path()).start().await
+    Router::in_front_of(&server.url()).flag("--concurrent", "spill").state_dir(folder.path()).start().await
 }
 
 /// Plays a scenario to its end. Whatever it is about, no busy slot may have been named.
@@ -88,6 +90,7 @@ macro_rules! every_scenario_on {
             scenario!(routes, every_route_goes_to_the_slot_of_its_session_and_is_accounted_for);
             scenario!(routes, messages_are_never_said_to_be_in_a_slot_they_are_not_in);
             scenario!(routes, messages_and_chats_at_once_get_along);
+            scenario!(spilling, after_a_side_call_elsewhere_the_next_turn_reuses_what_was_sent);
         }
     };
 }

@@ -4,6 +4,7 @@ mod foreign;
 mod homes;
 mod leaving;
 mod probing;
+mod spilling;
 mod waiting;
 
 use serde_json::Value;

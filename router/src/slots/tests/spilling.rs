@@ -203,16 +203,32 @@ fn what_a_spilled_request_left_when_its_client_went_belongs_to_nobody() {
 }
 
 #[test]
-fn requests_that_go_where_the_server_likes_wait_for_what_their_session_has_running() {
-    for shape in [Shape { tasks: 2, heeds_slot: Heeds::Yes }, Shape { tasks: 1, heeds_slot: Heeds::No }] {
+fn requests_that_may_go_where_the_server_likes_wait_for_what_their_session_has_running() {
+    let shape = |tasks, heeds_slot| Shape { tasks, heeds_slot };
+    for shape in [shape(2, Heeds::Yes), shape(1, Heeds::No), shape(1, Heeds::Perhaps)] {
         let mut world = World::spilling(4);
         let main = running(&mut world, "a");
         let ticket = world.enqueue_shaped(turn("a"), shape);
         world.pass(Duration::from_secs(3));
         assert!(!world.granted.contains_key(&ticket), "{shape:?}");
         end(&mut world, &main);
-        assert_eq!(world.granted[&ticket].action, Action::Free);
+        assert!(world.granted.contains_key(&ticket), "{shape:?}");
     }
+}
+
+#[test]
+fn nothing_spills_beside_a_request_whose_slot_the_server_chose() {
+    let mut world = World::spilling(4);
+    world.turn("a");
+    let unpinned = world.enqueue_shaped(turn("a"), Shape { tasks: 1, heeds_slot: Heeds::No });
+    world.settle();
+    let lease = world.granted[&unpinned].lease;
+    let slot = world.land(lease);
+    let next = waits(&mut world, "a");
+    world.stop(slot);
+    world.table.release(lease, End::Complete { tokens: None, slot: None }, world.now);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.granted[&next].action, Action::Home);
 }
 
 #[test]
@@ -238,17 +254,6 @@ fn a_session_that_has_no_home_yet_waits_for_the_request_that_may_give_it_one() {
         (&world.granted[&next].action, world.granted[&next].launch.slot()),
         (&Action::Home, Some(slot))
     );
-}
-
-#[test]
-fn a_route_that_perhaps_heeds_the_slot_spills_with_nothing_else_on_its_way() {
-    let mut world = World::spilling(3);
-    running(&mut world, "a");
-    let ticket = world.enqueue_shaped(turn("a"), Shape { tasks: 1, heeds_slot: Heeds::Perhaps });
-    world.settle();
-    let side = &world.granted[&ticket];
-    assert_eq!(side.action, Action::Spill(None));
-    assert!(matches!(side.launch, Launch::Pin { alone: true, .. }), "{:?}", side.launch);
 }
 
 /// A server that clears idle slots, seen to do so: `a` is at work, the slots of `b` and `c` have been emptied.
@@ -290,6 +295,21 @@ fn on_a_server_that_clears_idle_slots_nothing_spills_while_another_session_is_wa
     let ticket = waits(&mut world, "a");
     end(&mut world, &main);
     assert_eq!(world.granted[&ticket].action, Action::Home);
+}
+
+#[test]
+fn on_a_server_that_clears_idle_slots_what_a_spilled_request_left_is_not_overwritten_unsaved() {
+    let (mut world, main) = clearing_with_one_at_work();
+    let sides = [(); 2].map(|()| world.ask(turn("a")).expect("two slots are empty"));
+    for side in &sides {
+        world.land(side.lease);
+    }
+    for side in &sides {
+        end(&mut world, side);
+    }
+    let third = waits(&mut world, "a");
+    end(&mut world, &main);
+    assert_eq!(world.granted[&third].action, Action::Home);
 }
 
 #[test]
