@@ -6,8 +6,8 @@
 //! * Only a request that surely runs in the slot it names spills. Where the server chooses (`pin = "never"`, several
 //!   tasks, routes that heed no slot or only in some builds, a server that has not said how many slots it has) nobody's
 //!   slot could be spared.
-//! * Nor does anything spill beside a request of the session whose slot the server chose, or before the session has a
-//!   home: what runs then is about to give it one.
+//! * Nor does anything run beside a request of the session whose slot the server chose: where that ends may become
+//!   the session's home.
 //! * Nor while the session's own turn is leaving: its slot is about to be free, and what comes next belongs there.
 //! * A slot that may hold something of a session seen within five minutes is not taken. It surely holds nothing if
 //!   `/slots` has just shown it empty; what a silent server, or one without `/slots`, has in it can't be known.
@@ -39,9 +39,7 @@ impl SlotTable {
             let held = &self.leases[number];
             held.location.is_some() && held.location == held.launch.slot()
         };
-        let beside = matches!(self.target(waiter), Target::Home(_))
-            && self.home_of(session).is_some()
-            && running.iter().all(where_named);
+        let beside = matches!(self.target(waiter), Target::Home(_)) && running.iter().all(where_named);
         !(self.may_spill(waiter) && beside)
     }
 

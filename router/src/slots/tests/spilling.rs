@@ -162,6 +162,22 @@ fn when_its_home_is_free_again_a_request_goes_there_though_a_spilled_one_still_r
 }
 
 #[test]
+fn a_session_that_has_lost_its_home_while_a_spilled_request_runs_gets_a_new_one_at_once() {
+    let mut world = World::spilling(3);
+    world.turn("b");
+    let main = running(&mut world, "a");
+    let side = world.ask(turn("a")).expect("a slot is free");
+    world.land(side.lease);
+    end(&mut world, &main);
+    world.turn("c");
+    assert_eq!(world.turn("b").1, Action::Evict(session("a")));
+    let (home, action, _) = world.turn("a");
+    assert_eq!(action, Action::Evict(session("c")));
+    end(&mut world, &side);
+    assert_eq!(world.turn("a").0, home);
+}
+
+#[test]
 fn a_session_whose_home_is_busy_with_foreign_work_spills() {
     let mut world = World::spilling(3);
     let (home, ..) = world.turn("a");
