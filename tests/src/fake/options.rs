@@ -49,7 +49,7 @@ pub struct Options {
     /// Whether every request is kept for the test to look at. Off for benchmarks: the memory
     /// would grow without bound. Then bodies are only skimmed, and every prompt is one token.
     pub record: bool,
-    /// How many tokens a streamed answer has, whatever the request says.
+    /// How many tokens a streamed answer has before it ends by itself, whatever limit the request sets.
     pub sse_events: Option<usize>,
     /// The pause between two tokens of a streamed answer.
     pub sse_interval: Duration,

@@ -117,7 +117,7 @@ impl Request {
             route,
             tokens: vec![Token(0)],
             limit: forced.or(asked).unwrap_or(DEFAULT_LIMIT),
-            limited: asked.is_some(),
+            limited: forced.is_none() && asked.is_some(),
             stream: body.stream,
             include_usage: false,
             choices: 1,

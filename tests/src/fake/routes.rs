@@ -37,6 +37,9 @@ pub(super) async fn handle(shared: Arc<Shared>, mut request: http::Request<Incom
     if let Err(failure) = admitted(&shared, &parts) {
         return failed(&failure);
     }
+    if is_compressed(&parts) {
+        return unsupported();
+    }
     answer(&shared, &parts, body, upgrade, arrival).await
 }
 
@@ -79,6 +82,19 @@ fn shows_key(parts: &Parts, key: &str) -> bool {
     let bearer = bearer.and_then(|value| value.strip_prefix("Bearer "));
     let x_api_key = parts.headers.get("x-api-key").and_then(|value| value.to_str().ok());
     bearer.or(x_api_key) == Some(key)
+}
+
+/// llama-server is built without decompression; a coding it has never heard of goes unnoticed.
+fn is_compressed(parts: &Parts) -> bool {
+    let coding = parts.headers.get(header::CONTENT_ENCODING).and_then(|value| value.to_str().ok());
+    coding.is_some_and(|coding| ["gzip", "deflate", "br", "zstd"].contains(&coding))
+}
+
+/// The status is all it says, and it closes the connection.
+fn unsupported() -> Reply {
+    let mut reply = bare(StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    reply.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    reply
 }
 
 async fn answer(

@@ -92,6 +92,30 @@ async fn a_responses_stream_tells_its_usage_in_response_completed() {
 }
 
 #[tokio::test]
+async fn a_responses_stream_tells_timings_next_to_the_response_and_counts_no_items() {
+    let fake = FakeLlama::start(Options::default());
+    let text = streamed(&fake, "/v1/responses", json!({"input": "a b c"})).await;
+    let events: Vec<Value> =
+        text.lines().filter_map(|line| serde_json::from_str(line.strip_prefix("data: ")?).ok()).collect();
+    let last = events.last().expect("there should be events");
+    assert_eq!((&last["timings"]["prompt_n"], &last["response"]["timings"]), (&json!(3), &Value::Null));
+    assert!(!text.contains("_index\""), "{text}");
+    let begun = events[0]["response"].as_object().expect("it should be told");
+    assert!(begun.keys().all(|key| ["id", "object", "status"].contains(&key.as_str())), "{begun:?}");
+}
+
+#[tokio::test]
+async fn an_answer_shorter_than_its_limit_has_ended_by_itself() {
+    let fake = FakeLlama::start(Options { sse_events: Some(2), ..Options::default() });
+    let body = json!({"messages": [{"role": "user", "content": "a"}], "max_tokens": 32_000});
+    let anthropic = streamed(&fake, "/v1/messages", body.clone()).await;
+    assert!(anthropic.contains(r#""stop_reason":"end_turn""#), "{anthropic}");
+    let openai = streamed(&fake, "/v1/chat/completions", body).await;
+    assert!(openai.contains(r#""finish_reason":"stop""#), "{openai}");
+    assert!(openai.contains("out1") && !openai.contains("out2"), "{openai}");
+}
+
+#[tokio::test]
 async fn the_metrics_count_computed_prompt_tokens() {
     let fake = FakeLlama::start(Options::default());
     complete(&fake, &words("a", 10), json!(0)).await;

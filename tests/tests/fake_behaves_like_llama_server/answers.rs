@@ -35,6 +35,19 @@ async fn bad_paths_bodies_and_actions_have_their_own_errors() {
 }
 
 #[tokio::test]
+async fn a_compressed_body_is_refused_without_a_word() {
+    let fake = FakeLlama::start(Options::default());
+    let plain = Outgoing::post(format!("{}/completion", fake.url()), r#"{"prompt":"a","n_predict":1}"#);
+    for coding in ["gzip", "deflate", "br", "zstd"] {
+        let answer = client::send(plain.clone().header("content-encoding", coding)).await;
+        assert_eq!((answer.status.as_u16(), answer.text().as_str()), (415, ""), "{coding}");
+        assert_eq!(answer.header("connection"), Some("close"), "{coding}");
+    }
+    assert_eq!(client::send(plain.header("content-encoding", "unheard-of")).await.status, 200);
+    assert_eq!(fake.launches().len(), 1);
+}
+
+#[tokio::test]
 async fn a_key_is_asked_for_except_by_health() {
     let fake = FakeLlama::start(Options { api_key: Some("k".to_owned()), ..Options::default() });
     for path in ["/slots", "/props", "/metrics"] {

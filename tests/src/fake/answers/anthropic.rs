@@ -5,7 +5,7 @@ use super::{MODEL, Report, event};
 
 fn message(report: &Report<'_>, content: Value, reason: Option<&str>, output: usize) -> Value {
     json!({
-        "id": report.id("msg_"), "type": "message", "role": "assistant", "content": content,
+        "id": report.id("chatcmpl-"), "type": "message", "role": "assistant", "content": content,
         "model": MODEL, "stop_reason": reason, "stop_sequence": null,
         "usage": {
             "cache_read_input_tokens": report.cached(), "input_tokens": report.computed(),
