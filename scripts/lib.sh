@@ -22,11 +22,14 @@ have() { command -v "$1" >/dev/null 2>&1; }
 
 cache_dir() { printf '%s\n' "${ROUTER_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/session-slot-router}"; }
 
-# Prints the first Python that is new enough. A name may exist and still not run (pyenv's shims), so each is tried.
+# find_python [LOWEST [BELOW]]: prints the first Python from version LOWEST (3.10) to below BELOW (any).
+# A name may exist and still not run (pyenv's shims), so each is tried.
 find_python() {
     local name
     for name in python3 python3.14 python3.13 python3.12 python3.11 python3.10; do
-        if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
+        if "$name" -c 'import sys
+lowest, below = (tuple(map(int, text.split("."))) for text in sys.argv[1:])
+sys.exit(not lowest <= sys.version_info[:2] < below)' "${1:-3.10}" "${2:-99.0}" 2>/dev/null; then
             command -v "$name"
             return 0
         fi

@@ -20,9 +20,13 @@ install_npm() {
     (cd "$2" && npm ci --no-audit --no-fund --loglevel=error)
 }
 
+# A line `# Python LOWEST BELOW` in the requirements tells which versions will do.
 install_pip() {
-    local python
-    python="$(find_python)" || die "python3 3.10 or newer is missing"
+    local python versions
+    versions="$(sed -n 's/^# Python //p' "$AGENTS/$1/requirements.txt")"
+    # Split on purpose: two numbers.
+    # shellcheck disable=SC2086
+    python="$(find_python $versions)" || die "there is no Python that $1 takes (from, below: ${versions:-3.10})"
     "$python" -m venv "$2" && "$2/bin/python" -m pip install --quiet --disable-pip-version-check \
         --requirement "$AGENTS/$1/requirements.txt"
 }

@@ -28,3 +28,4 @@ else
 fi
 "$SCRIPTS/test-scripts.sh"
 "$SCRIPTS/test-pi.sh"
+"$SCRIPTS/test-hermes.sh"
