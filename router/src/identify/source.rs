@@ -67,13 +67,23 @@ impl Source {
             // The body's reader has its own rules for this one: it is addressed to us, so that a bad one is refused.
             Self::Ours => Ok(body.session()),
             Self::ClaudeUserId => body.claude_session().map_or(Ok(None), usable),
-            Self::PromptCacheKey => body.prompt_cache_key().map_or(Ok(None), usable),
+            Self::PromptCacheKey => {
+                let key = body.prompt_cache_key().filter(|key| !is_prompts_hash(key));
+                key.map_or(Ok(None), usable)
+            }
             Self::Header(name) => {
                 let Some(value) = headers.get(name) else { return Ok(None) };
                 usable(std::str::from_utf8(value.as_bytes()).map_err(|_| Unusable::NotText)?)
             }
         }
     }
+}
+
+/// Hermes 0.19 sends a hash of instructions and tools, the same for all conversations that begin alike: `pck_` and 24
+/// hex digits, as observed.
+fn is_prompts_hash(key: &str) -> bool {
+    let digits = key.strip_prefix("pck_");
+    digits.is_some_and(|digits| digits.len() == 24 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 /// An id that an agent sends for its own purposes: not worth refusing a request for.

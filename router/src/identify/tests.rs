@@ -143,6 +143,16 @@ fn an_id_that_is_too_long_or_no_text_is_passed_over_and_told() {
 }
 
 #[test]
+fn a_hash_of_the_prompt_is_no_conversation() {
+    let key = |key: &str| by_default(&[], &format!(r#"{{"prompt_cache_key":"{key}"}}"#));
+    assert_eq!(session(&key("pck_a54ed9541fe853923c17e2c3")), None);
+    assert_eq!(session(&key("pck_mine")), Some("pck_mine"));
+    let hermes =
+        by_default(&[], r#"{"prompt_cache_key":"pck_a54ed9541fe853923c17e2c3","agent_session_id":"s"}"#);
+    assert_eq!((session(&hermes), &hermes.conflict), (Some("s"), &None));
+}
+
+#[test]
 fn an_empty_header_names_nobody() {
     let identity = by_default(&[("x-agent-session-id", " "), ("x-session-id", "")], "{}");
     assert_eq!(session(&identity), None);
