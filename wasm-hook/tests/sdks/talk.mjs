@@ -19,7 +19,7 @@ export async function talk(whole, streamed) {
 async function turns(id, ways) {
   const messages = [];
   for (const [turn, say] of ways.entries()) {
-    const words = Array.from({ length: 40 }, (_, index) => `${id}-${turn}-${index}`);
+    const words = Array.from({ length: 12 }, (_, index) => `${id}-${turn}-${index}`);
     messages.push({ role: "user", content: `Repeat: ${words.join(" ")}` });
     const answer = await say(messages);
     assert.ok(typeof answer === "string" && answer.length > 0, `no answer to turn ${turn} of ${id}: ${answer}`);
