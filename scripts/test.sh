@@ -15,6 +15,8 @@ ROUTER_TEST_LAUNCHER="$SCRIPTS/llama_server.py"
 ROUTER_TEST_AGENTS="$("$SCRIPTS/setup-agents.sh")"
 export ROUTER_TEST_PYTHON ROUTER_TEST_MODEL ROUTER_TEST_LAUNCHER ROUTER_TEST_AGENTS
 
+"$SCRIPTS/build-wasm.sh" --install-toolchain
+
 cd "$ROOT"
 # The end-to-end tests start these programs; a test run alone builds no other crate's binary.
 build -p session-slot-router -p session-slot-tests
@@ -26,6 +28,7 @@ else
     # This includes doc tests.
     cargo test --workspace </dev/null -- --include-ignored
 fi
+"$SCRIPTS/test-wasm.sh"
 "$SCRIPTS/test-scripts.sh"
 "$SCRIPTS/test-pi.sh"
 "$SCRIPTS/test-hermes.sh"

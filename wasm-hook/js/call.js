@@ -14,7 +14,7 @@ export function mayHoldText(input, init) {
 /** Whether `input` is a `Request` whose body is sent and says that it is text. Only the headers tell. */
 function bringsText(input, init) {
   const isRequest = typeof input?.clone === "function" && typeof input.arrayBuffer === "function";
-  if (!isRequest || init?.body != null || input.body === null || input.bodyUsed) return false;
+  if (!isRequest || init?.body != null || input.body === null) return false;
   const type = new Headers(init?.headers ?? input.headers).get("content-type") ?? "";
   return /^\s*(text\/plain|[^;]*[/+]json)\s*(;|$)/i.test(type);
 }
