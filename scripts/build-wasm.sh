@@ -68,9 +68,12 @@ case "${1:-}" in
     --install-toolchain) has_target || has_debian || install_toolchain ;;
     *) die "unknown argument $1; usage: scripts/build-wasm.sh [--install-toolchain]" ;;
 esac
-build --locked -p session-slot-bindgen
 # A folder of its own: a build for another machine neither waits for one of the workspace nor disturbs it.
-(CARGO_TARGET_DIR="$TARGET/wasm-hook" && export CARGO_TARGET_DIR && compile)
+(
+    export CARGO_TARGET_DIR="$TARGET/wasm-hook"
+    compile
+)
+build --locked -p session-slot-bindgen
 "$TARGET/debug/session-slot-bindgen" "$TARGET/wasm-hook/$WASM/wasm/session_slot_wasm.wasm" "$TARGET/wasm-hook/js"
 mkdir -p "$HOOK/generated"
 inline "$TARGET/wasm-hook/js" >"$HOOK/generated/module.js.part"
