@@ -35,6 +35,10 @@ before(() => {
   writeFileSync(join(folder, "package.json"), '{"type":"module","private":true}');
   run("npm", ["install", "--offline", "--no-audit", "--no-fund", `./${packed.filename}`]);
   writeFileSync(join(folder, "use.js"), USE);
+  // The SDKs beside the installed package, each a link to where its own dependencies are.
+  for (const name of readdirSync(TOOLS)) {
+    if (!name.startsWith(".")) symlinkSync(join(TOOLS, name), join(folder, "node_modules", name));
+  }
 });
 after(() => rmSync(folder, { recursive: true }));
 
@@ -82,11 +86,6 @@ test("a bundle for browsers runs where there are only a browser's globals", () =
 });
 
 test("the types fit each SDK, with Node's types and with a browser's", () => {
-  // The SDKs beside the installed package, each a link to where its own dependencies are.
-  const modules = join(folder, "node_modules");
-  for (const name of readdirSync(TOOLS)) {
-    if (!name.startsWith(".")) symlinkSync(join(TOOLS, name), join(modules, name));
-  }
   mkdirSync(join(folder, "types"));
   cpSync(join(HOOK, "tests", "types", "use.ts"), join(folder, "types", "use.ts"));
   const strict = { noEmit: true, strict: true, skipLibCheck: true, target: "es2022" };
@@ -99,4 +98,18 @@ test("the types fit each SDK, with Node's types and with a browser's", () => {
     writeFileSync(join(folder, `${kind}.json`), JSON.stringify(config));
     tool("tsc", ["--project", `${kind}.json`]);
   }
+});
+
+test("the snippets of the README run, and what one of them sends has its session", () => {
+  const readme = readFileSync(join(HOOK, "README.md"), "utf8");
+  const snippets = [...readme.matchAll(/```js\n([^]*?)```/g)].map(([, code]) => code);
+  assert.equal(snippets.length, 7);
+  // Instead of a server.
+  const fake = "globalThis.fetch = async (url, { body }) => (console.log(body), Response.json({ choices: [] }));\n";
+  writeFileSync(join(folder, "fake.js"), fake);
+  const sent = snippets.map((code) => {
+    writeFileSync(join(folder, "snippet.js"), code);
+    return tool("node", ["--import", "./fake.js", "snippet.js"]);
+  });
+  assert.match(sent.join(""), /^\{"model":"local",.*"agent_name":"my-agent","agent_session_id":"conversation-1",.*\}\n$/);
 });
