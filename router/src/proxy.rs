@@ -155,11 +155,10 @@ async fn route(
     record.anonymous();
     let (mut parts, body) = request.into_parts();
     let body = read_body(app.config.max_body, &parts.headers, body).await?;
-    // A compressed body can't be edited, so it has no session.
     let parsed = if headers::is_compressed(&parts.headers) { None } else { parse(&body).await? };
     let (want, who) = match &parsed {
         Some(parsed) => wanted(parsed, app.config.identity.identify(&parts.headers, parsed, user), record),
-        // What can't be edited has no session, whatever its headers say.
+        // What can't be edited, as a compressed body can't, has no session, whatever its headers say.
         None => (Want::Anonymous, Who::default()),
     };
     let has_session = matches!(want, Want::Session(_));
@@ -219,7 +218,7 @@ fn wanted(parsed: &Parsed, identity: Identity, record: &mut Record) -> (Want, Wh
         agent_name: identity.agent_name,
         client_type: identity.client_type,
         source: identity.source,
-        parent: identity.parent,
+        parent: identity.parent.map(|parent| parent.to_string()),
         window: identity.window,
     };
     let want = match (identity.session, parsed.asked_slot()) {

@@ -54,8 +54,8 @@ pub(crate) struct Identity {
     pub(crate) agent_name: Option<String>,
     /// How the agent is driven.
     pub(crate) client_type: Option<String>,
-    /// The session this one was started by.
-    pub(crate) parent: Option<String>,
+    /// The key of the session this one was started by.
+    pub(crate) parent: Option<SessionId>,
     /// Codex's window.
     pub(crate) window: Option<String>,
 }
@@ -78,7 +78,7 @@ impl Rules {
         let mut identity = Identity {
             agent_name: body.agent_name().or_else(|| agent::recognised(headers, body)).map(str::to_owned),
             client_type: body.client_type().map(str::to_owned),
-            parent: recorded(headers, PARENT),
+            parent: recorded(headers, PARENT).and_then(|parent| self.key(&parent, user)),
             window: recorded(headers, WINDOW),
             ..Identity::default()
         };
@@ -92,7 +92,8 @@ impl Rules {
         if self.split_subagents
             && let Some(subagent) = agent::subagent(headers)
         {
-            identity.split(&subagent);
+            let parent = subagent.parent.and_then(|parent| self.key(parent, user));
+            identity.split(&subagent, parent);
         }
         identity
     }
@@ -112,12 +113,12 @@ impl Rules {
 impl Identity {
     /// The prompt of a subagent has little in common with its parent's: in one slot they would take it from each other.
     /// An id that was put there for us means what it says.
-    fn split(&mut self, subagent: &Subagent<'_>) {
+    fn split(&mut self, subagent: &Subagent<'_>, parent: Option<SessionId>) {
         let Some(session) = self.session.as_ref().filter(|_| self.source != Some(Source::Ours)) else {
             return;
         };
         if let Ok(own) = SessionId::new(&format!("{session}/{}", subagent.id)) {
-            self.parent = Some(subagent.parent.unwrap_or(session.as_str()).to_owned());
+            self.parent = parent.or_else(|| Some(session.clone()));
             self.session = Some(own);
         }
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION};
 use http::{HeaderMap, HeaderName};
 use serde::{Deserialize, Deserializer, de};
 use session_slot_identity::SessionId;
@@ -45,8 +46,8 @@ pub enum Source {
 /// A place there is not.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no source of session ids; there are \"header:NAME\" for any header, \"body:agent_session_id\", \
-     \"body:metadata.user_id\" and \"body:prompt_cache_key\""
+    "{0:?} is no source of session ids; there are \"header:NAME\" for any header but those of keys and cookies, \
+     \"body:agent_session_id\", \"body:metadata.user_id\" and \"body:prompt_cache_key\""
 )]
 pub struct SourceError(String);
 
@@ -100,6 +101,11 @@ fn usable(id: &str) -> Result<Option<&str>, Unusable> {
     }
 }
 
+/// A session's id stands in the log and in the database.
+fn is_secret(header: &HeaderName) -> bool {
+    [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE].contains(header) || header == "x-api-key"
+}
+
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -119,7 +125,7 @@ impl FromStr for Source {
             Some(("body", "agent_session_id")) => Some(Self::Ours),
             Some(("body", "metadata.user_id")) => Some(Self::ClaudeUserId),
             Some(("body", "prompt_cache_key")) => Some(Self::PromptCacheKey),
-            Some(("header", name)) => name.parse().ok().map(Self::Header),
+            Some(("header", name)) => name.parse().ok().filter(|name| !is_secret(name)).map(Self::Header),
             _ => None,
         };
         source.ok_or_else(|| SourceError(text.to_owned()))

@@ -28,6 +28,10 @@ fn session(identity: &Identity) -> Option<&str> {
     identity.session.as_ref().map(SessionId::as_str)
 }
 
+fn parent(identity: &Identity) -> Option<&str> {
+    identity.parent.as_ref().map(SessionId::as_str)
+}
+
 fn source(identity: &Identity) -> String {
     identity.source.as_ref().map_or(String::new(), Source::to_string)
 }
@@ -88,7 +92,7 @@ fn agents_are_recognised_by_what_they_send_anyway() {
         "{}",
     );
     assert_eq!((session(&opencode), opencode.agent_name.as_deref()), (Some("ses_2"), Some("opencode")));
-    assert_eq!(opencode.parent.as_deref(), Some("ses_1"));
+    assert_eq!(parent(&opencode), Some("ses_1"));
     let pi = by_default(&[("session-id", "p"), ("x-client-request-id", "p")], r#"{"prompt_cache_key":"p"}"#);
     assert_eq!((session(&pi), pi.agent_name.as_deref()), (Some("p"), None));
 }
@@ -104,7 +108,7 @@ fn what_an_agent_calls_itself_beats_what_it_looks_like() {
 fn a_subagent_that_goes_by_its_parents_id_has_a_session_of_its_own() {
     let claude = [("x-claude-code-session-id", "c-1"), ("x-claude-code-agent-id", "a50a")];
     let identity = by_default(&claude, CLAUDE);
-    assert_eq!((session(&identity), identity.parent.as_deref()), (Some("c-1/a50a"), Some("c-1")));
+    assert_eq!((session(&identity), parent(&identity)), (Some("c-1/a50a"), Some("c-1")));
     let codex = [
         ("session-id", "x-1"),
         ("thread-id", "x-2"),
@@ -112,7 +116,7 @@ fn a_subagent_that_goes_by_its_parents_id_has_a_session_of_its_own() {
         ("x-codex-window-id", "x-2:0"),
     ];
     let identity = by_default(&codex, r#"{"prompt_cache_key":"x-1"}"#);
-    assert_eq!((session(&identity), identity.parent.as_deref()), (Some("x-1/x-2"), Some("x-1")));
+    assert_eq!((session(&identity), parent(&identity)), (Some("x-1/x-2"), Some("x-1")));
     let off = Rules { split_subagents: false, ..Rules::default() };
     assert_eq!(session(&identified(&off, &codex, "{}")), Some("x-1"));
     assert_eq!(session(&by_default(&claude, r#"{"agent_session_id":"mine"}"#)), Some("mine"));
@@ -205,8 +209,20 @@ fn two_users_have_two_sessions_of_one_name() {
 }
 
 #[test]
+fn a_parent_goes_by_the_key_of_its_own_session() {
+    let rule = Rewrite::new("^ses_", "").expect("a rule");
+    let rules = Rules { rewrites: vec![rule], ..Rules::default() };
+    let body = parse(b"{}").expect("usable").expect("an object");
+    let child_of = |lines: &[(&str, &str)]| rules.identify(&headers(lines), &body, Some("ann"));
+    let child = [("x-session-id", "ses_2"), ("x-parent-session-id", "ses_1")];
+    assert_eq!(parent(&child_of(&child)), Some("ann/1"));
+    let thread = [("session-id", "x-1"), ("thread-id", "x-2"), ("x-codex-parent-thread-id", "x-1")];
+    assert_eq!(parent(&child_of(&thread)), Some("ann/x-1"));
+}
+
+#[test]
 fn a_place_there_is_not_is_refused_with_those_there_are() {
-    for text in ["x-session-id", "body:model", "header:", "header:a b", ""] {
+    for text in ["x-session-id", "body:model", "header:", "header:a b", "header:X-API-Key", ""] {
         let error = text.parse::<Source>().expect_err("refused").to_string();
         assert!(error.contains("header:NAME") && error.contains("body:prompt_cache_key"), "{error}");
     }
