@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::routing_id;
 
-/// The name of one conversation of one agent: 1 to [`SessionId::MAX_BYTES`] bytes, with the cron rule applied.
+/// The name of one conversation of one agent: 1 to [`SessionId::MAX_BYTES`] bytes (and the user's name before them, see
+/// [`SessionId::of_user`]), with the cron rule applied.
 ///
 /// Cloning shares the text. `Display` writes it as it is: escape control characters before it goes into a log.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
