@@ -160,7 +160,7 @@ const actions = {
         const entry = own(config.providers ?? {}, provider);
         if (entry === undefined) return console.log(`${file} has no provider "${provider}"`);
         const ours = `${entry.baseUrl}/`.startsWith(`http://127.0.0.1:${port}/`);
-        check(ours, `provider "${provider}" in ${file} leads to another place than port ${port}; take it out by hand`);
+        check(ours, `provider "${provider}" in ${file} leads to another place than port ${port}; say where with --port, or take it out by hand`);
         delete config.providers[provider];
         replace(file, format(config, old), old);
         console.log(`provider "${provider}" is gone from ${file}`);
