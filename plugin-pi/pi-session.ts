@@ -65,7 +65,7 @@ interface Model {
 	headers?: Record<string, string>;
 }
 
-/** What is used of Pi's context; `mode` exists since 0.78. */
+/** What is used of Pi's context; `mode` exists since 0.78.1. */
 interface Context {
 	mode?: string;
 	model: Model | undefined;
