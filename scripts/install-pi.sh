@@ -57,6 +57,10 @@ install() {
 
 uninstall() {
     models remove
+    if [ ! -e "$EXTENSION" ] && [ ! -L "$EXTENSION" ]; then
+        printf 'there is no extension in %s\n' "$(dirname "$EXTENSION")"
+        return
+    fi
     rm -f "$EXTENSION" || die "can't remove $EXTENSION"
     printf 'the extension is gone from %s\n' "$(dirname "$EXTENSION")"
 }

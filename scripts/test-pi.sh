@@ -27,11 +27,11 @@ run_tests() {
     fi
 }
 
-# test_with NAME PACKAGE NODE: NODE is relative to the folder of tests/agents/NAME, or a command.
+# test_with NAME PACKAGE: with the Node.js that tests/agents/NAME pins.
 test_with() {
-    local folder node="$3"
+    local folder node
     folder="$("$SCRIPTS/setup-agents.sh" "$1" | sed -n "s/^$1=//p")"
-    [ ! -x "$folder/$node" ] || node="$folder/$node"
+    node="$folder/node_modules/.bin/node"
     printf 'plugin-pi with %s\n' "$1"
     write_tsconfig "$folder" "$2" >"$WORK/$1.json"
     "$node" "$folder/node_modules/typescript/bin/tsc" --project "$WORK/$1.json"
@@ -41,6 +41,6 @@ test_with() {
 have node || die "node is missing: install Node.js 20 or newer"
 begin_work
 run_tests node install.test.mjs
-test_with pi-0.73 @mariozechner/pi-coding-agent node
-test_with pi-1.6 @earendil-works/pi-coding-agent node_modules/.bin/node
+test_with pi-0.73 @mariozechner/pi-coding-agent
+test_with pi-1.6 @earendil-works/pi-coding-agent
 printf 'plugin-pi passes its tests\n'

@@ -264,6 +264,7 @@ fn claude_codes_session_is_found_inside_the_text_of_its_user_id() {
     assert_eq!(facts.claude_session(), Some("s-1"));
     for other in [
         r#""user_1_account__session_s-1""#,
+        r#""[\"s-1\"]""#,
         r#""{\"session_id\":7}""#,
         r#""{}""#,
         r#""{""#,

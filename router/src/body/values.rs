@@ -62,8 +62,11 @@ pub(super) fn claude_session(raw: &str) -> Option<String> {
     struct UserId {
         session_id: String,
     }
-    let metadata = serde_json::from_str::<Metadata>(raw).ok()?;
-    let user = serde_json::from_str::<UserId>(&metadata.user_id).ok()?;
+    // Serde takes a list for a struct, too.
+    let object = |text: &str| text.trim_ascii_start().starts_with('{');
+    let metadata = object(raw).then(|| serde_json::from_str::<Metadata>(raw).ok())??;
+    let user =
+        object(&metadata.user_id).then(|| serde_json::from_str::<UserId>(&metadata.user_id).ok())??;
     Some(truncated(&user.session_id, SIGNAL_MAX_BYTES).to_owned())
 }
 

@@ -33,6 +33,8 @@ pub(super) fn recognised(headers: &HeaderMap, body: &Parsed) -> Option<&'static 
 pub(super) struct Subagent<'a> {
     /// What tells it from its parent and siblings.
     pub(super) id: &'a str,
+    /// The header that holds it.
+    pub(super) header: HeaderName,
     /// The session or thread it was started by, where a header names it.
     pub(super) parent: Option<&'a str>,
 }
@@ -47,10 +49,8 @@ const CODEX_PARENT: &str = "x-codex-parent-thread-id";
 
 /// The subagent that sent this, if one did.
 pub(super) fn subagent(headers: &HeaderMap) -> Option<Subagent<'_>> {
-    let (id, _) = SUBAGENTS.iter().find(|(_, sign)| headers.contains_key(*sign))?;
-    let text = |name: HeaderName| headers.get(name)?.to_str().ok().filter(|text| !text.is_empty());
-    Some(Subagent {
-        id: text(HeaderName::from_static(id))?,
-        parent: text(HeaderName::from_static(CODEX_PARENT)),
-    })
+    let (header, _) = SUBAGENTS.iter().find(|(_, sign)| headers.contains_key(*sign))?;
+    let header = HeaderName::from_static(header);
+    let text = |name: &HeaderName| headers.get(name)?.to_str().ok().filter(|text| !text.is_empty());
+    Some(Subagent { id: text(&header)?, parent: text(&HeaderName::from_static(CODEX_PARENT)), header })
 }

@@ -117,9 +117,12 @@ impl Identity {
         let Some(session) = self.session.as_ref().filter(|_| self.source != Some(Source::Ours)) else {
             return;
         };
-        if let Ok(own) = SessionId::new(&format!("{session}/{}", subagent.id)) {
-            self.parent = parent.or_else(|| Some(session.clone()));
-            self.session = Some(own);
+        match SessionId::new(&format!("{session}/{}", subagent.id)) {
+            Ok(own) => {
+                self.parent = parent.or_else(|| Some(session.clone()));
+                self.session = Some(own);
+            }
+            Err(_) => self.rejected.push((Source::Header(subagent.header.clone()), Unusable::TooLong)),
         }
     }
 

@@ -123,6 +123,15 @@ fn a_subagent_that_goes_by_its_parents_id_has_a_session_of_its_own() {
 }
 
 #[test]
+fn a_subagent_whose_id_is_too_long_goes_by_its_parent_and_that_is_told() {
+    let long = "x".repeat(512);
+    let identity =
+        by_default(&[("x-claude-code-session-id", "c-1"), ("x-claude-code-agent-id", &long)], "{}");
+    assert_eq!(session(&identity), Some("c-1"));
+    assert_eq!(identity.rejected[0].1, Unusable::TooLong);
+}
+
+#[test]
 fn an_id_that_is_too_long_or_no_text_is_passed_over_and_told() {
     let long = "x".repeat(513);
     let identity =
