@@ -21,6 +21,8 @@ const PARENT: &str = "x-parent-session-id";
 const WINDOW: &str = "x-codex-window-id";
 /// How much of a recorded header is kept, in bytes.
 const RECORDED_MAX_BYTES: usize = SessionId::MAX_BYTES;
+/// How long rules may make an id on the way to a shorter one, in bytes: each of them can double it.
+const REWRITTEN_MAX_BYTES: usize = 16 * SessionId::MAX_BYTES;
 
 /// Where sessions are looked for, and how their ids are rewritten.
 #[derive(Debug, Clone)]
@@ -103,9 +105,12 @@ impl Rules {
     /// The cron rule comes first, so that users' rules see a job's runs as one whether or not a hook has applied it.
     fn key(&self, raw: &str, user: Option<&str>) -> Option<SessionId> {
         let id = routing_id(raw);
-        let rewritten = self.rewrites.iter().fold(id.clone(), |id, rule| rule.apply(id));
+        let rewritten = self.rewrites.iter().try_fold(id.clone(), |id, rule| {
+            Some(rule.apply(id)).filter(|rewritten| rewritten.len() <= REWRITTEN_MAX_BYTES)
+        });
         // A rule that leaves nothing, or makes too much of it, has misfired: the id as it was is better than none.
-        let id = SessionId::new(&rewritten).or_else(|_| SessionId::new(&id)).ok()?;
+        let rewritten = rewritten.and_then(|id| SessionId::new(&id).ok());
+        let id = rewritten.or_else(|| SessionId::new(&id).ok())?;
         Some(user.map_or(id.clone(), |user| id.of_user(user)))
     }
 }

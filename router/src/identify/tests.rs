@@ -237,3 +237,10 @@ fn a_place_there_is_not_is_refused_with_those_there_are() {
     }
     assert_eq!("header:X-Mine".parse::<Source>().expect("a source").to_string(), "header:x-mine");
 }
+
+#[test]
+fn rules_that_make_an_id_longer_and_longer_leave_it_as_it_was() {
+    let doubling = Rewrite::new("^.*$", "$0$0").expect("a rule");
+    let rules = Rules { rewrites: vec![doubling; 60], ..Rules::default() };
+    assert_eq!(session(&identified(&rules, &[("x-session-id", "ab")], "{}")), Some("ab"));
+}
