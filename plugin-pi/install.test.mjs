@@ -29,10 +29,10 @@ beforeEach(() => {
 afterEach(() => fs.rmSync(home, { recursive: true }));
 
 /** Runs the script; its exit code and all it said. */
-function script(args, env = {}) {
+function script(args, env = {}, cwd = undefined) {
     const clean = { PATH: process.env.PATH, HOME: home, ...env };
     return new Promise((resolve) => {
-        execFile(join(root, "scripts/install-pi.sh"), args, { env: clean }, (error, stdout, stderr) => {
+        execFile(join(root, "scripts/install-pi.sh"), args, { env: clean, cwd }, (error, stdout, stderr) => {
             resolve({ code: error ? error.code : 0, said: stdout + stderr, stdout });
         });
     });
@@ -41,7 +41,8 @@ function script(args, env = {}) {
 const models = (folder = agent) => join(folder, "models.json");
 const extension = (folder = agent) => join(folder, "extensions/pi-session.ts");
 const read = (file = models()) => JSON.parse(fs.readFileSync(file, "utf8"));
-const put = (text) => fs.writeFileSync(models(), typeof text === "string" ? text : JSON.stringify(text, null, 4));
+const asText = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 4));
+const put = (value) => fs.writeFileSync(models(), Buffer.isBuffer(value) ? value : asText(value));
 const backups = () => fs.readdirSync(agent).filter((name) => name.startsWith("models.json.backup-"));
 
 /** Every file below the home and what is in it. */
@@ -50,8 +51,8 @@ function everything() {
     return names.map((one) => [one.name, fs.readFileSync(join(one.parentPath ?? one.path, one.name), "utf8")]).sort();
 }
 
-async function succeeds(args, env) {
-    const run = await script(args, env);
+async function succeeds(args, env, cwd) {
+    const run = await script(args, env, cwd);
     assert.equal(run.code, 0, run.said);
     return run;
 }
@@ -103,6 +104,18 @@ describe("with --write", () => {
         const backup = join(agent, backups()[0]);
         assert.equal(fs.readFileSync(backup, "utf8"), before);
         for (const file of [models(), backup]) assert.equal(fs.statSync(file).mode & 0o777, 0o640);
+    });
+    test("the file's line ends stay", async () => {
+        put('{\r\n  "odd": 1\r\n}\r\n');
+        await succeeds([...quiet, "--write"]);
+        assert.doesNotMatch(fs.readFileSync(models(), "utf8"), /[^\r]\n/);
+    });
+    test("Pi's folder may begin with a dash", async () => {
+        const where = { PI_CODING_AGENT_DIR: "-x" };
+        await succeeds([...quiet, "--write"], where, home);
+        assert.equal(fs.readFileSync(extension(join(home, "-x")), "utf8"), source);
+        await succeeds(["--uninstall", "--port", "9"], where, home);
+        assert.deepEqual(fs.readdirSync(join(home, "-x/extensions")), []);
     });
     test("a second time changes nothing", async () => {
         await succeeds([...quiet, "--write"]);
@@ -175,6 +188,20 @@ describe("nothing is changed", () => {
     test("where models.json can't be read", async () => {
         fs.mkdirSync(models());
         await refuses([...quiet, "--write"], /can't read/);
+    });
+    test("where models.json is not UTF-8, which could not be kept", async () => {
+        put(Buffer.from('{"providers": {"own": {"name": "\xe9"}}}', "latin1"));
+        await refuses([...quiet, "--write"], /can't read .*not valid/);
+    });
+    test("where the extension's name is a folder's", async () => {
+        fs.mkdirSync(extension(), { recursive: true });
+        await refuses([...quiet, "--write"], /pi-session.ts is a folder/);
+    });
+    test("where Pi's folder can't be one", async () => {
+        fs.rmdirSync(agent);
+        fs.writeFileSync(agent, "");
+        const run = await script([...quiet, "--write"]);
+        assert.deepEqual([run.code, run.said.match(/^ +at /m)], [1, null], run.said);
     });
 });
 

@@ -89,6 +89,13 @@ describe("a request", () => {
         const run = session("cron_0123456789ab_20260131_235959");
         assert.equal(sent({}, run).agent_session_id, "cron:0123456789ab");
     });
+    test("whose session has an id that the router refuses is left alone", () => {
+        for (const id of ["x".repeat(513), "\u00e9".repeat(257), "half \ud800", ""]) {
+            const payload = { model: "m" };
+            assert.equal(sent(payload, session(id)), payload);
+        }
+        assert.equal(sent({}, session("\u00e9".repeat(256))).agent_session_id.length, 256);
+    });
     test("to another port, or to none, is left alone", () => {
         for (const url of ["http://127.0.0.1:8080/v1", "https://api.example.com/v1", "http://host/8081", ""]) {
             const payload = { model: "m" };

@@ -6,6 +6,9 @@ import { isIPv6 } from "node:net";
 
 const DEFAULT_PORT = 8081;
 
+/** In UTF-8; the router's own limit. */
+const LONGEST_ID_BYTES = 512;
+
 /** The header Pi itself names its session in (`compat.sendSessionAffinityHeaders`), but for compaction. */
 const SESSION_HEADER = "x-session-affinity";
 
@@ -124,7 +127,12 @@ function withSession(payload: unknown, ctx: Context): object | undefined {
 /** The id the session is routed by; empty if there is none. */
 function sessionOf(ctx: Context): string {
 	const id: unknown = ctx.sessionManager.getSessionId();
-	return typeof id === "string" ? routingId(id) : "";
+	return typeof id === "string" && isAccepted(id) ? routingId(id) : "";
+}
+
+/** The router refuses requests with other ids; such a request is better off without one. */
+function isAccepted(id: string): boolean {
+	return Buffer.byteLength(id) <= LONGEST_ID_BYTES && Buffer.from(id).toString() === id;
 }
 
 /** Whether a request for the model named in a payload goes to the router. */

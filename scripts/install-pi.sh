@@ -22,6 +22,8 @@ agent_dir() {
     case "${PI_CODING_AGENT_DIR:-}" in
         "") printf '%s\n' "$HOME/.pi/agent" ;;
         \~ | \~/*) printf '%s\n' "$HOME${PI_CODING_AGENT_DIR#\~}" ;;
+        # Programs would take it for an option.
+        -*) printf './%s\n' "$PI_CODING_AGENT_DIR" ;;
         *) printf '%s\n' "$PI_CODING_AGENT_DIR" ;;
     esac
 }
@@ -43,6 +45,8 @@ copy_extension() {
 }
 
 install() {
+    # It would be moved into the folder.
+    [ ! -d "$EXTENSION" ] || die "$EXTENSION is a folder; nothing was changed"
     # models.json first: if it is refused, nothing has been changed.
     case "$WHAT" in
         write) models merge ;;
@@ -90,6 +94,7 @@ while [ "$#" -gt 0 ]; do
     esac
     shift
 done
+[ -n "${HOME:-}" ] || die "HOME is not set"
 have node || die "node is missing: Pi's models.json can't be read without it"
 AGENT_DIR="$(agent_dir)"
 EXTENSION="$AGENT_DIR/extensions/pi-session.ts"

@@ -23,7 +23,8 @@ function check(condition, message) {
 function target(file) {
     try {
         return fs.realpathSync(file);
-    } catch {
+    } catch (error) {
+        check(["ENOENT", "ELOOP"].includes(error.code), `can't read ${file}: ${error.message}`);
         const link = fs.lstatSync(file, { throwIfNoEntry: false })?.isSymbolicLink();
         return link ? path.resolve(path.dirname(file), fs.readlinkSync(file)) : file;
     }
@@ -32,7 +33,8 @@ function target(file) {
 /** The text of models.json; undefined if there is none. */
 function readText(file) {
     try {
-        return fs.readFileSync(file, "utf8");
+        // Letters that are no UTF-8 would otherwise be lost.
+        return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(fs.readFileSync(file));
     } catch (error) {
         check(error.code === "ENOENT", `can't read ${file}: ${error.message}`);
         return undefined;
@@ -131,10 +133,11 @@ function backup(file, mode) {
     }
 }
 
-/** The text in the file's own indentation. */
+/** The text in the file's own indentation and with its line ends. */
 function format(config, old) {
     const indent = /^\s*[{[]\r?\n([ \t]+)/.exec(old ?? "")?.[1] ?? "  ";
-    return `${JSON.stringify(config, null, indent)}\n`;
+    const text = `${JSON.stringify(config, null, indent)}\n`;
+    return /^[^\n]*\r\n/.test(old ?? "") ? text.replaceAll("\n", "\r\n") : text;
 }
 
 const named = (provider, entry) => ({ providers: { [provider]: entry } });
