@@ -26,7 +26,7 @@ def main(arguments):
     try:
         folder = profile_folder(flags.profile)
         (uninstall if flags.uninstall else install)(folder)
-    except (Refused, OSError) as error:
+    except (Refused, OSError, RuntimeError) as error:  # A RuntimeError for links that lead in a circle.
         sys.exit(f"error: {error}")
 
 
@@ -145,6 +145,8 @@ def check(before, after):
             raise Unclear("it would mean something else afterwards")
     except yaml.YAMLError:
         raise Unclear("it is not valid YAML") from None
+    except RecursionError:
+        raise Unclear("it is nested too deeply") from None
 
 
 def others(config):

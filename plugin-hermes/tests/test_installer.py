@@ -65,6 +65,13 @@ class InAProfile(Installing):
         self.assertEqual(len(new), 4, "three files and a backup")
         self.assertEqual((self.profile / BACKUP).read_text(), CONFIG)
 
+    def test_links_in_a_circle_and_deep_nesting_are_told_in_a_sentence(self):
+        deep = "".join(" " * depth + "k:\n" for depth in range(1500)) + "plugins:\n  enabled: []\n"
+        for put in (lambda: self.config.write_text(deep), lambda: self.config.symlink_to(self.config.name)):
+            put()
+            self.assertNotIn("Traceback", self.run_script("work").stderr)
+            self.config.unlink()
+
     def test_a_second_time_nothing_changes(self):
         self.config.write_text(CONFIG)
         self.installed("work")
