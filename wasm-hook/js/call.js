@@ -25,16 +25,38 @@ export function changed([input, init, ...rest], edit) {
   const body = edit(init.body);
   if (body === undefined) return undefined;
   const headers = init.headers ?? input.headers;
-  return [input, { ...init, body, ...(headers && { headers: withoutLength(headers) }) }, ...rest];
+  return [input, { ...inherited(init), ...init, body, ...(headers && { headers: withoutLength(headers) }) }, ...rest];
+}
+
+const MEMBERS = ["method", "headers", "signal", "redirect", "credentials", "mode", "cache", "keepalive", "referrer",
+  "referrerPolicy", "integrity", "priority", "duplex"];
+
+/** What a copy by spreading would leave out: fetch also reads members of an object's prototype. */
+function inherited(init) {
+  const names = MEMBERS.filter((name) => init[name] !== undefined && !Object.hasOwn(init, name));
+  return Object.fromEntries(names.map((name) => [name, init[name]]));
 }
 
 async function requestChanged(request, init, rest, edit) {
-  const bytes = await request.clone().arrayBuffer();
+  const bytes = await bytesOf(request, init?.signal === undefined ? request.signal : init.signal);
   const body = edit(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes));
   if (body === undefined) return undefined;
   // Its own class: the fetch of a library may know no other.
   const other = new request.constructor(request, { body, headers: withoutLength(request.headers) });
   return [other, init?.headers ? { ...init, headers: withoutLength(init.headers) } : init, ...rest];
+}
+
+/** The whole body. Fails when `signal` is aborted, which does not end the reading of a clone; fetch then says why. */
+async function bytesOf(request, signal) {
+  if (signal?.aborted) throw signal.reason;
+  const done = new AbortController();
+  const aborted = new Promise((_, reject) => signal?.addEventListener("abort", reject, { signal: done.signal }));
+  try {
+    return await Promise.race([request.clone().arrayBuffer(), aborted]);
+  } finally {
+    // A signal may outlive many calls.
+    done.abort();
+  }
 }
 
 /** The headers in the form they came in, without the length of the old body. */

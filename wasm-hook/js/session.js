@@ -26,5 +26,7 @@ export function routedSession(url, session) {
 
 function idNow(sessionId) {
   const id = typeof sessionId === "function" ? sessionId() : sessionId;
-  return typeof id === "string" || typeof id === "number" ? String(id) : undefined;
+  // A promise comes too late; that it fails must not end the program, as a failure nobody waits for does.
+  if (id instanceof Promise) id.catch(() => {});
+  return typeof id === "string" || Number.isFinite(id) ? String(id) : undefined;
 }

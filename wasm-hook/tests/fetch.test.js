@@ -176,6 +176,31 @@ test("the function is asked only for requests that can have a session", async ()
   assert.equal(asked, 1);
 });
 
+test("members that an init inherits arrive as well", async () => {
+  const init = Object.assign(Object.create({ method: "POST", headers: { "x-mine": "1" } }), { body: BODY });
+  const { body, method, headers } = await arrived(echo.url, init);
+  assert.deepEqual([body, method, headers["x-mine"]], [ATTACHED, "POST", "1"]);
+});
+
+test("a call can be aborted while its Request's body is still on its way", { timeout: 10_000 }, async () => {
+  const endless = () => new ReadableStream({ start: (body) => body.enqueue(new TextEncoder().encode("{")) });
+  const request = (signal) =>
+    new Request(echo.url, { method: "POST", headers: JSON_TYPE, body: endless(), duplex: "half", signal });
+  const hooked = withSession(fetch, echo.session);
+  for (const call of [(signal) => [request(signal)], (signal) => [request(), { signal }]]) {
+    const control = new AbortController();
+    const answer = hooked(...call(control.signal));
+    control.abort();
+    await assert.rejects(answer, { name: "AbortError" });
+  }
+});
+
+test("a session id that comes as a promise names no session, and may fail", async () => {
+  for (const sessionId of [async () => "late", () => Promise.reject(new Error("none")), Number.NaN]) {
+    assert.equal((await arrived(echo.url, post(BODY), { sessionId })).body, BODY);
+  }
+});
+
 test("errors of the inner fetch are the caller's", async () => {
   const failing = withSession(() => Promise.reject(new TypeError("refused")), echo.session);
   await assert.rejects(failing(echo.url, post(BODY)), { message: "refused" });
