@@ -16,13 +16,15 @@ use crate::usage::Usage;
 
 /// The longest route that is written down, in bytes.
 const ROUTE_MAX: usize = 256;
+/// The longest method. HTTP allows any word.
+const METHOD_MAX: usize = 32;
 
 /// The facts of one request, written when it is dropped: whatever ends a request, it leaves exactly one line.
 #[derive(Debug)]
 pub(crate) struct Record {
     store: Store,
     started: Instant,
-    method: Method,
+    method: String,
     route: String,
     who: Who,
     session: Option<String>,
@@ -45,7 +47,7 @@ impl Record {
         Self {
             store: store.clone(),
             started: Instant::now(),
-            method: method.clone(),
+            method: cut(method.as_str(), METHOD_MAX).to_owned(),
             route: cut(path, ROUTE_MAX).to_owned(),
             who: Who::default(),
             session: None,
@@ -158,7 +160,7 @@ impl Record {
             (maybe_escaped(&self.who.client_type), maybe_escaped(&self.asked_slot));
         let (parent, window) = (maybe_escaped(&self.who.parent), maybe_escaped(&self.who.window));
         info!(
-            method = self.method.as_str(),
+            method = &*self.method,
             route = &*escaped(&self.route),
             agent_name = agent_name.as_deref(),
             agent_session_id = session.as_deref(),
@@ -184,7 +186,7 @@ impl Record {
     fn event(&mut self, status: u16) -> Event {
         Event {
             at: Utc::now(),
-            method: self.method.to_string(),
+            method: std::mem::take(&mut self.method),
             route: std::mem::take(&mut self.route),
             agent_name: self.who.agent_name.take(),
             session: self.session.take(),

@@ -61,7 +61,9 @@ pub async fn run(
         started: Instant::now(),
     };
     if let Ok(address) = listener.local_addr() {
-        info!(address = %address, upstream = app.upstream.address(), "listening");
+        let users: Vec<_> = app.config.api_keys.iter().filter_map(|key| key.user.as_deref()).collect();
+        let users = (!users.is_empty()).then(|| users.join(" "));
+        info!(address = %address, upstream = app.upstream.address(), users, "listening");
     }
     let shutdown = async {
         tokio::select! {

@@ -232,3 +232,11 @@ async fn there_is_exactly_one_line_for_each_request() {
     assert_eq!(router.database().events().len(), 41);
     assert_eq!(router.stderr_lines(), [""; 0]);
 }
+
+#[tokio::test]
+async fn a_method_of_any_length_leaves_a_short_line() {
+    let (_fake, router) = started(Options::default()).await;
+    client::send(Outgoing::new(&"M".repeat(5000), format!("{}/v1/models", router.url()))).await;
+    let line = router.wait_requests(1).await.remove(0);
+    assert_eq!(text(&line["method"]), "M".repeat(32));
+}

@@ -26,6 +26,8 @@ async fn two_users_never_share_a_session() {
     assert_eq!(refused.status, 401);
     assert!(fake.received().iter().all(|one| one.header("authorization").is_none()));
     assert!(!router.log_lines().concat().contains("key-of"));
+    let start = router.wait_log(|line| line["message"] == "listening").await;
+    assert_eq!(start["users"], "ann bob", "who may come in is told, so that a mistyped file shows");
 }
 
 #[tokio::test]
