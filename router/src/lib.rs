@@ -14,12 +14,17 @@
 //! | [`upstream`] | the HTTP client to llama-server |
 //! | [`store`] | SQLite on its own thread |
 //! | [`usage`] | token counts in passing answers (pure) |
-//! | `proxy`, `routes`, `headers`, `linger`, `tunnel`, `stream`, `refusal`, `record`, `status` | HTTP in front |
+//! | `proxy`, `turn`, `stream`, `alive`, `events`, `dialect`, `refusal`, `record`, `status` | HTTP in front: requests, answers, errors |
+//! | `routes`, `headers`, `conversation`, `linger`, `tunnel` | HTTP in front: what is particular to some requests |
 //! | [`serve`] | the accept loop and draining |
 
+mod alive;
 pub mod body;
 pub mod config;
+mod conversation;
+mod dialect;
 pub mod dispatch;
+mod events;
 mod headers;
 pub mod identify;
 mod linger;
@@ -33,6 +38,7 @@ mod status;
 pub mod store;
 mod stream;
 mod tunnel;
+mod turn;
 pub mod upstream;
 pub mod usage;
 

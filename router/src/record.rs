@@ -99,6 +99,11 @@ impl Record {
         };
     }
 
+    /// The session's id in its escaped form.
+    pub(crate) fn session_shown(&self) -> Option<Cow<'_, str>> {
+        maybe_escaped(&self.session)
+    }
+
     /// `home`, `new`, `evict`, `spill`, `free`, `anonymous`, `wait` or `pass`.
     pub(crate) fn action(&self) -> &'static str {
         self.action

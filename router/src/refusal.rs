@@ -4,10 +4,10 @@ use axum::body::Body;
 use axum::response::Response;
 use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
-use serde_json::json;
 use thiserror::Error;
 
 use crate::body::BodyError;
+use crate::dialect::{Dialect, Trouble};
 use crate::slots::Refusal as SlotRefusal;
 use crate::upstream::UpstreamError;
 
@@ -33,6 +33,10 @@ pub(crate) enum Refusal {
     Upstream(#[from] UpstreamError),
     #[error("llama-server at {address} can't be reached: start it, or set --upstream to where it listens")]
     Unreachable { address: String },
+    #[error("llama-server's answer broke off before its end: send the request again")]
+    BrokenOff,
+    #[error("llama-server has sent nothing for longer than upstream.stall: send the request again")]
+    Stalled,
     #[error("the router is stopping: send the request again in a moment")]
     Stopping,
 }
@@ -53,44 +57,23 @@ impl Refusal {
             Self::Key => StatusCode::UNAUTHORIZED,
             Self::Connect => StatusCode::METHOD_NOT_ALLOWED,
             Self::Upstream(UpstreamError::Path(_) | UpstreamError::RequestBody) => StatusCode::BAD_REQUEST,
-            Self::Upstream(_) | Self::Unreachable { .. } => StatusCode::BAD_GATEWAY,
+            Self::Upstream(_) | Self::Unreachable { .. } | Self::BrokenOff | Self::Stalled => {
+                StatusCode::BAD_GATEWAY
+            }
             Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
-    /// OpenAI's and llama-server's word for the kind of error.
-    fn openai_type(&self) -> &'static str {
-        match self.status() {
-            StatusCode::UNAUTHORIZED => "authentication_error",
-            StatusCode::FORBIDDEN => "permission_error",
-            StatusCode::SERVICE_UNAVAILABLE => "unavailable_error",
-            StatusCode::BAD_GATEWAY => "server_error",
-            _ => "invalid_request_error",
-        }
+    /// As clients are told.
+    pub(crate) fn trouble(&self) -> Trouble {
+        Trouble { status: self.status(), message: self.to_string() }
     }
 
-    /// Anthropic's.
-    fn anthropic_type(&self) -> &'static str {
-        match self.status() {
-            StatusCode::UNAUTHORIZED => "authentication_error",
-            StatusCode::FORBIDDEN => "permission_error",
-            StatusCode::PAYLOAD_TOO_LARGE => "request_too_large",
-            StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
-            StatusCode::BAD_GATEWAY => "api_error",
-            _ => "invalid_request_error",
-        }
-    }
-
-    /// The answer, in the shape that clients of `path` understand.
-    pub(crate) fn response(&self, path: &str) -> Response {
-        let message = self.to_string();
-        let body = if path.starts_with("/v1/messages") {
-            json!({"type": "error", "error": {"type": self.anthropic_type(), "message": message}})
-        } else {
-            json!({"error": {"code": self.status().as_u16(), "message": message, "type": self.openai_type()}})
-        };
-        let mut response = Response::new(Body::from(body.to_string()));
-        *response.status_mut() = self.status();
+    /// The answer, in the shape that clients of the route understand.
+    pub(crate) fn response(&self, dialect: Dialect) -> Response {
+        let trouble = self.trouble();
+        let mut response = Response::new(Body::from(dialect.body(&trouble).to_string()));
+        *response.status_mut() = dialect.status(trouble.status);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if matches!(self, Self::Key) {

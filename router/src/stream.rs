@@ -2,12 +2,15 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use tracing::warn;
 
 use crate::dispatch::Lease;
+use crate::events::EventStream;
 use crate::record::Record;
 use crate::usage::UsageScanner;
 
@@ -15,6 +18,7 @@ use crate::usage::UsageScanner;
 #[derive(Debug)]
 pub(crate) struct Forwarded {
     body: Incoming,
+    events: EventStream,
     watch: Option<Watch>,
 }
 
@@ -27,11 +31,45 @@ struct Watch {
 }
 
 impl Forwarded {
-    pub(crate) fn new(body: Incoming, record: Record, lease: Option<Lease>) -> Self {
+    /// The answer to a turn.
+    pub(crate) fn of_turn(body: Incoming, record: Record, lease: Lease) -> Self {
+        Self::new(body, record, Some(lease))
+    }
+
+    /// The answer to a request that takes no slot.
+    pub(crate) fn passing(body: Incoming, record: Record) -> Self {
+        Self::new(body, record, None)
+    }
+
+    fn new(body: Incoming, record: Record, lease: Option<Lease>) -> Self {
         let watch = Watch { record, lease, usage: UsageScanner::default() };
-        let mut forwarded = Self { body, watch: Some(watch) };
+        let mut forwarded = Self { body, events: EventStream::default(), watch: Some(watch) };
         forwarded.end_if_over();
         forwarded
+    }
+
+    /// Not a byte has passed.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.events.is_silent()
+    }
+
+    /// Something may be put into the stream here.
+    pub(crate) fn is_between_events(&self) -> bool {
+        self.events.is_between()
+    }
+
+    /// Nothing has come for `silence` though the answer has begun.
+    pub(crate) fn stalled(&mut self, silence: Duration, ends: bool) {
+        let Some(Watch { record, lease: Some(lease), .. }) = &mut self.watch else { return };
+        let silence_s = silence.as_secs();
+        let slot = lease.slot_shown().map(tracing::field::debug);
+        warn!(
+            session = record.session_shown().as_deref(),
+            silence_s, slot, ends, "llama-server has fallen silent"
+        );
+        if ends {
+            record.failed("llama-server has fallen silent");
+        }
     }
 
     /// hyper does not ask a body for more once it says that it is over, so this has to be noticed after each frame.
@@ -77,6 +115,7 @@ impl Body for Forwarded {
                     (frame.data_ref(), &mut this.watch)
                 {
                     usage.feed(data);
+                    this.events.feed(data);
                 }
                 this.end_if_over();
             }
@@ -97,6 +136,10 @@ impl Body for Forwarded {
 
 impl Drop for Forwarded {
     fn drop(&mut self) {
+        if self.events.has_ended() {
+            // Some clients hang up on the last event. The server has nothing more to do for this one.
+            return self.end();
+        }
         if let Some(watch) = &mut self.watch {
             watch.record.failed("the client left before the end of the answer");
         }

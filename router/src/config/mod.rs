@@ -4,9 +4,11 @@
 //! Relative paths, also those in the file, start at the working directory.
 
 mod identity;
+mod keepalive;
 mod keys;
 mod sources;
 mod values;
+mod watch;
 
 use std::ffi::OsString;
 use std::io;
@@ -19,9 +21,11 @@ use clap::ValueEnum;
 pub use crate::identify::Rules;
 pub use crate::slots::{Concurrent, PinPolicy};
 pub use identity::IdentitySettings;
+pub use keepalive::{KeepAlive, KeepAliveSettings};
 pub use keys::ClientKey;
 pub use sources::{Args, Settings};
 pub use values::{ByteSize, LogFormat, Secret, Upstream};
+pub use watch::{UpstreamSettings, Watch};
 
 use sources::{Environment, PREFIX};
 
@@ -39,6 +43,10 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The llama-server behind the router.
     pub upstream: Upstream,
+    /// When the server's silence is worth a word.
+    pub upstream_watch: Watch,
+    /// How answers that have not begun show that they are alive.
+    pub keep_alive: KeepAlive,
     /// The folder of the database.
     pub state_dir: PathBuf,
     /// When a request names its session's slot.
@@ -155,6 +163,18 @@ pub enum ConfigError {
         /// Where it would send requests.
         upstream: Upstream,
     },
+    /// A time is out of range.
+    #[error("{name} = {seconds} is out of range; it is given in seconds, {least} to {most}")]
+    Seconds {
+        /// The setting.
+        name: &'static str,
+        /// As it was given.
+        seconds: u64,
+        /// The least it can be.
+        least: u64,
+        /// The most it can be.
+        most: u64,
+    },
     /// `drain` is out of range.
     #[error("--drain {0} is longer than a day; it is given in seconds, at most {LONGEST_DRAIN}")]
     Drain(u64),
@@ -184,7 +204,7 @@ impl Config {
         let path = |path: &Path| path.to_string_lossy().into_owned();
         let mut lines = vec![
             line("listen", self.listen.to_string()),
-            line("upstream", self.upstream.to_string()),
+            watch::to_toml(&self.upstream, &self.upstream_watch),
             line("state_dir", path(&self.state_dir)),
             line("pin", spelling(self.pin)),
             line("concurrent", spelling(self.concurrent)),
@@ -198,7 +218,7 @@ impl Config {
         let files =
             [("api_key_file", &self.api_key_file), ("upstream_api_key_file", &self.upstream_api_key_file)];
         lines.extend(files.iter().filter_map(|(key, file)| Some(line(key, path(file.as_ref()?)))));
-        lines.concat() + &identity::to_toml(&self.identity)
+        lines.concat() + &keepalive::to_toml(&self.keep_alive) + &identity::to_toml(&self.identity)
     }
 
     fn resolve(
@@ -264,9 +284,12 @@ impl Settings {
         let key = |option, path: &Option<PathBuf>| {
             path.as_deref().map(|path| Secret::read(option, path)).transpose()
         };
+        let upstream = self.upstream.unwrap_or_default();
         Ok(Config {
             listen: self.listen.unwrap_or(DEFAULT_LISTEN),
-            upstream: self.upstream.unwrap_or_default(),
+            upstream_watch: upstream.watch()?,
+            upstream: upstream.url.unwrap_or_default(),
+            keep_alive: self.keepalive.unwrap_or_default().into_keep_alive()?,
             state_dir: self.state_dir.unwrap_or_else(|| PathBuf::from(".")),
             pin: self.pin.unwrap_or_default(),
             concurrent: self.concurrent.unwrap_or_default(),

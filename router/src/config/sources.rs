@@ -11,7 +11,9 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::ConfigError;
 use super::identity::IdentitySettings;
-use super::values::{ByteSize, LogFormat, Upstream};
+use super::keepalive::KeepAliveSettings;
+use super::values::{ByteSize, LogFormat};
+use super::watch::UpstreamSettings;
 use crate::slots::{Concurrent, PinPolicy};
 
 pub(super) const PREFIX: &str = "SLOT_ROUTER_";
@@ -80,7 +82,7 @@ pub struct Settings {
     pub listen: Option<SocketAddr>,
     /// The llama-server, as http://HOST:PORT with or without /v1 [default: http://127.0.0.1:8080]
     #[arg(long, value_name = "URL")]
-    pub upstream: Option<Upstream>,
+    pub upstream: Option<UpstreamSettings>,
     /// Folder of router.sqlite [default: the working directory]
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
@@ -117,6 +119,9 @@ pub struct Settings {
     /// Where sessions are looked for; only in the file.
     #[arg(skip)]
     pub identity: Option<IdentitySettings>,
+    /// How answers that have not begun show that they are alive; only in the file.
+    #[arg(skip)]
+    pub keepalive: Option<KeepAliveSettings>,
 }
 
 impl Settings {
@@ -136,7 +141,7 @@ impl Settings {
     pub(super) fn or(self, lower: Self) -> Self {
         Self {
             listen: self.listen.or(lower.listen),
-            upstream: self.upstream.or(lower.upstream),
+            upstream: Some(self.upstream.unwrap_or_default().or(lower.upstream.unwrap_or_default())),
             state_dir: self.state_dir.or(lower.state_dir),
             pin: self.pin.or(lower.pin),
             concurrent: self.concurrent.or(lower.concurrent),
@@ -149,6 +154,7 @@ impl Settings {
             allowed_hosts: self.allowed_hosts.or(lower.allowed_hosts),
             upstream_api_key_file: self.upstream_api_key_file.or(lower.upstream_api_key_file),
             identity: self.identity.or(lower.identity),
+            keepalive: self.keepalive.or(lower.keepalive),
         }
     }
 }
@@ -188,7 +194,7 @@ impl Environment {
     pub(super) fn settings(&self) -> Result<Settings, ConfigError> {
         Ok(Settings {
             listen: self.get("LISTEN", parse_listen)?,
-            upstream: self.get("UPSTREAM", str::parse::<Upstream>)?,
+            upstream: self.get("UPSTREAM", str::parse::<UpstreamSettings>)?,
             state_dir: self.get("STATE_DIR", path)?,
             pin: self.get("PIN", choice::<PinPolicy>)?,
             concurrent: self.get("CONCURRENT", choice::<Concurrent>)?,
@@ -201,6 +207,7 @@ impl Environment {
             allowed_hosts: self.get("ALLOWED_HOSTS", list)?,
             upstream_api_key_file: self.get("UPSTREAM_API_KEY_FILE", path)?,
             identity: None,
+            keepalive: None,
         })
     }
 

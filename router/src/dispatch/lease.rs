@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use session_slot_identity::SessionId;
 
 use super::{Dispatch, Waiting};
-use crate::slots::{Action, End, Grant, Launch, LeaseId, SlotId, Want};
+use crate::slots::{Action, End, Grant, Launch, LeaseId, SlotId, SlotSnapshot, Want};
 use crate::store::Write;
 use crate::usage::Usage;
 
@@ -63,6 +63,13 @@ impl Lease {
             state.table.landed(self.id);
             state.table.location(self.id)
         })
+    }
+
+    /// The slot it runs in, as the status page shows it; for the log.
+    pub(crate) fn slot_shown(&self) -> Option<SlotSnapshot> {
+        let state = self.dispatch.lock();
+        let slot = state.table.location(self.id)?;
+        state.table.snapshot(Instant::now()).slots.into_iter().find(|shown| shown.slot == slot)
     }
 
     /// The server has answered with an error instead of running the request.

@@ -126,6 +126,11 @@ impl Dispatch {
         }
     }
 
+    /// Counts something that the slot table knows nothing of.
+    pub(crate) fn note(&self, count: impl FnOnce(&mut Totals)) {
+        count(&mut self.lock().totals);
+    }
+
     /// The sessions seen last, the last first.
     #[must_use]
     pub fn sessions(&self) -> Vec<SessionSnapshot> {

@@ -49,6 +49,10 @@ pub struct Totals {
     pub waited: u64,
     /// Slots that were primed first.
     pub primed: u64,
+    /// Signs of life that waiting clients were sent.
+    pub keepalives: u64,
+    /// Streams that had begun and fell silent.
+    pub stalled: u64,
     /// Probes of `/slots`.
     pub probes: u64,
     /// Prompt tokens the server computed, as its answers say.

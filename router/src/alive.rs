@@ -1,0 +1,289 @@
+//! Answers that show they are alive: a stream that begins before the server's does, is never silent for long until
+//! then, and never just breaks off.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::body::Body as AxumBody;
+use axum::response::Response;
+use bytes::{Bytes, BytesMut};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use http_body::{Body, Frame};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
+
+use crate::config::KeepAlive;
+use crate::dialect::{Dialect, Trouble};
+use crate::dispatch::Dispatch;
+use crate::proxy::ACTION;
+use crate::refusal::Refusal;
+use crate::stream::Forwarded;
+use crate::turn::{Answer, Outcome};
+
+/// How much of an answer that is no stream is read to be told within one, in bytes.
+const TOLD_MAX_BYTES: usize = 64 << 10;
+
+/// A turn on its way to its answer. Dropped, it is withdrawn: its client has left.
+pub(crate) type Running = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+/// What the client of one turn is to see while it waits.
+#[derive(Debug, Clone)]
+pub(crate) struct Manners {
+    pub(crate) dialect: Dialect,
+    pub(crate) form: Form,
+    pub(crate) keep_alive: KeepAlive,
+    pub(crate) stall: Stall,
+}
+
+/// What the client asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// A stream of events.
+    Events,
+    /// One JSON text, which may have white space in front.
+    Json,
+}
+
+/// When a stream that has begun and then fell silent is worth a word.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Stall {
+    /// After so long; never if `None`.
+    pub(crate) after: Option<Duration>,
+    /// It is ended then.
+    pub(crate) ends: bool,
+}
+
+impl Manners {
+    /// How long the answer may be silent at first.
+    fn patience(&self) -> Option<Duration> {
+        let wanted = self.form == Form::Events || self.keep_alive.json;
+        self.keep_alive.after.filter(|_| wanted)
+    }
+
+    fn sign(&self) -> Bytes {
+        match self.form {
+            Form::Events => self.dialect.sign(),
+            Form::Json => Bytes::from_static(b" "),
+        }
+    }
+
+    fn trouble(&self, trouble: &Trouble) -> Bytes {
+        match self.form {
+            Form::Events => self.dialect.events(trouble),
+            Form::Json => self.dialect.body(trouble).to_string().into(),
+        }
+    }
+}
+
+/// Waits for the turn's answer, but not in silence for longer than its client can bear.
+pub(crate) async fn respond(mut running: Running, manners: Manners, dispatch: &Arc<Dispatch>) -> Response {
+    let Some(patience) = manners.patience() else { return whole(running.await, manners, dispatch) };
+    tokio::select! {
+        biased;
+        outcome = &mut running => whole(outcome, manners, dispatch),
+        () = sleep(patience) => early(running, manners, dispatch),
+    }
+}
+
+/// The server's answer came, or there is none.
+fn whole(outcome: Outcome, manners: Manners, dispatch: &Arc<Dispatch>) -> Response {
+    match outcome {
+        Err(refusal) => refusal.response(manners.dialect),
+        Ok(Answer { parts, body }) if is_stream(parts.status, &parts.headers) => {
+            let manners = Manners { form: Form::Events, ..manners };
+            Response::from_parts(parts, AxumBody::new(Alive::new(State::Streaming(body), manners, dispatch)))
+        }
+        Ok(Answer { parts, body }) => Response::from_parts(parts, AxumBody::new(body)),
+    }
+}
+
+/// An answer that begins before the server's: its status can only be a good one.
+fn early(running: Running, manners: Manners, dispatch: &Arc<Dispatch>) -> Response {
+    let kind = match manners.form {
+        Form::Events => "text/event-stream",
+        Form::Json => "application/json",
+    };
+    let mut alive = Alive::new(State::Waiting(running), manners, dispatch);
+    // The first sign is due now.
+    alive.timer.as_mut().reset(Instant::now());
+    let mut response = Response::new(AxumBody::new(alive));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(ACTION, HeaderValue::from_static("wait"));
+    response
+}
+
+fn is_stream(status: StatusCode, headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    status.is_success() && kind.starts_with(b"text/event-stream")
+}
+
+/// The body of an answer that shows it is alive.
+struct Alive {
+    state: State,
+    manners: Manners,
+    dispatch: Arc<Dispatch>,
+    /// When the next sign of life is due, or a stream that has begun counts as stalled.
+    timer: Pin<Box<Sleep>>,
+}
+
+enum State {
+    /// The server has not answered.
+    Waiting(Running),
+    /// The server's own stream, or its JSON where that is what was asked for.
+    Streaming(Box<Forwarded>),
+    /// The server's answer is no stream, though one has begun: it is told within.
+    Telling {
+        status: StatusCode,
+        body: Box<Forwarded>,
+        read: BytesMut,
+    },
+    Over,
+}
+
+impl Alive {
+    fn new(state: State, manners: Manners, dispatch: &Arc<Dispatch>) -> Self {
+        let first = manners.patience();
+        let timer = Box::pin(sleep_until(
+            first.and_then(|wait| Instant::now().checked_add(wait)).unwrap_or_else(never),
+        ));
+        Self { state, manners, dispatch: Arc::clone(dispatch), timer }
+    }
+
+    /// Whether a sign of life is due; the next one is then set up.
+    fn poll_sign(&mut self, cx: &mut Context<'_>) -> Poll<Bytes> {
+        ready!(self.timer.as_mut().poll(cx));
+        self.timer.as_mut().reset(Instant::now() + self.manners.keep_alive.every);
+        self.dispatch.note(|totals| totals.keepalives += 1);
+        Poll::Ready(self.manners.sign())
+    }
+
+    /// The turn's outcome, after the answer has begun.
+    fn begin(&mut self, outcome: Outcome) -> Option<Bytes> {
+        match outcome {
+            Err(refusal) => Some(self.end_with(&refusal.trouble())),
+            Ok(Answer { parts, body }) => {
+                let fits = match self.manners.form {
+                    Form::Events => is_stream(parts.status, &parts.headers),
+                    Form::Json => true,
+                };
+                self.state = if fits {
+                    State::Streaming(body)
+                } else {
+                    State::Telling { status: parts.status, body, read: BytesMut::new() }
+                };
+                None
+            }
+        }
+    }
+
+    fn end_with(&mut self, trouble: &Trouble) -> Bytes {
+        self.state = State::Over;
+        self.manners.trouble(trouble)
+    }
+
+    /// The server's stream goes on, or it is silent and a sign of life is due, or it has broken off.
+    fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
+        let State::Streaming(body) = &mut self.state else { return Poll::Ready(None) };
+        match Pin::new(&mut **body).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Some(after) = self.manners.stall.after.filter(|_| self.manners.form == Form::Events) {
+                    self.timer.as_mut().reset(Instant::now() + after);
+                }
+                Poll::Ready(Some(frame))
+            }
+            Poll::Ready(Some(Err(_))) => {
+                let between = body.is_between_events();
+                Poll::Ready(Some(self.break_off(between, &Refusal::BrokenOff.trouble())))
+            }
+            Poll::Ready(None) => {
+                self.state = State::Over;
+                Poll::Ready(None)
+            }
+            Poll::Pending if body.is_silent() && self.manners.patience().is_some() => {
+                self.poll_sign(cx).map(|sign| Some(Frame::data(sign)))
+            }
+            Poll::Pending if !body.is_silent() => self.poll_stall(cx),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// A stream that has begun is silent. Nothing is put into it: only the log and the totals are told.
+    fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
+        let State::Streaming(body) = &mut self.state else { return Poll::Ready(None) };
+        let Some(after) = self.manners.stall.after else { return Poll::Pending };
+        ready!(self.timer.as_mut().poll(cx));
+        body.stalled(after, self.manners.stall.ends);
+        self.dispatch.note(|totals| totals.stalled += 1);
+        if self.manners.stall.ends {
+            let between = body.is_between_events();
+            return Poll::Ready(Some(self.break_off(between, &Refusal::Stalled.trouble())));
+        }
+        // Told once; not again before another byte has come.
+        self.timer.as_mut().reset(never());
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// An event that was cut is ended first: what follows must not become part of it.
+    fn break_off(&mut self, between: bool, trouble: &Trouble) -> Frame<Bytes> {
+        let events = self.end_with(trouble);
+        if between || self.manners.form == Form::Json {
+            return Frame::data(events);
+        }
+        Frame::data([&b"\n\n"[..], &events].concat().into())
+    }
+
+    fn poll_telling(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
+        let State::Telling { status, body, read } = &mut self.state else { return Poll::Ready(None) };
+        while let Some(frame) = ready!(Pin::new(&mut **body).poll_frame(cx)) {
+            let Some(data) = frame.ok().and_then(|frame| frame.into_data().ok()) else { break };
+            let room = TOLD_MAX_BYTES - read.len();
+            read.extend_from_slice(&data[..data.len().min(room)]);
+        }
+        let trouble = Trouble { status: *status, message: message_in(read, *status) };
+        Poll::Ready(Some(Frame::data(self.end_with(&trouble))))
+    }
+}
+
+impl Body for Alive {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::convert::Infallible>>> {
+        let this = self.get_mut();
+        loop {
+            let frame = match &mut this.state {
+                State::Waiting(running) => match running.as_mut().poll(cx) {
+                    Poll::Ready(outcome) => match this.begin(outcome) {
+                        Some(events) => Some(Frame::data(events)),
+                        None => continue,
+                    },
+                    Poll::Pending => Some(Frame::data(ready!(this.poll_sign(cx)))),
+                },
+                State::Streaming(_) => ready!(this.poll_stream(cx)),
+                State::Telling { .. } => ready!(this.poll_telling(cx)),
+                State::Over => None,
+            };
+            return Poll::Ready(frame.map(Ok));
+        }
+    }
+}
+
+/// What the server said: the message of its error, in either dialect.
+fn message_in(body: &[u8], status: StatusCode) -> String {
+    let said = serde_json::from_slice::<serde_json::Value>(body).ok();
+    let message = said.as_ref().and_then(|said| said["error"]["message"].as_str());
+    message.map_or_else(|| format!("llama-server answered {status} instead of a stream"), str::to_owned)
+}
+
+/// Far enough away.
+fn never() -> Instant {
+    Instant::now() + Duration::from_secs(86_400 * 365)
+}

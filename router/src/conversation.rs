@@ -1,0 +1,133 @@
+//! llama-server's resumable streams: a request with `X-Conversation-Id` outlives its client, and another one with the
+//! same id ends it. So the id is made the session's own: two sessions, or two users, never meet in one stream.
+
+use axum::extract::Request;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use sha2::{Digest, Sha256};
+
+use crate::body;
+use crate::identify::Rules;
+
+const CONVERSATION: HeaderName = HeaderName::from_static("x-conversation-id");
+/// Where llama-server looks a stream up, reads on and ends it (b11549): the id is the parameter `conv_id`, or, in older
+/// builds, the rest of the path.
+const STREAMS: [&str; 2] = ["/v1/stream", "/v1/streams"];
+/// As much of the hash as no two owners share by chance or on purpose.
+const PREFIX_BYTES: usize = 16;
+const PARAMETERS: [&str; 2] = ["conv_id=", "conversation_id="];
+
+/// Makes the conversation named in the headers of a turn that of `owner`: its session, or its user.
+pub(crate) fn name_in(headers: &mut HeaderMap, owner: Option<&str>) {
+    let Some(owner) = owner else { return };
+    let Some(id) = headers.get(CONVERSATION) else { return };
+    if let Ok(own) = HeaderValue::from_bytes(&[prefix(owner).as_bytes(), id.as_bytes()].concat()) {
+        headers.insert(CONVERSATION, own);
+    }
+}
+
+/// The same for a request that reads a stream on or ends it. It has no body, so its headers tell the session.
+pub(crate) fn name_in_stream(request: &mut Request, rules: &Rules, user: Option<&str>) {
+    let path = request.uri().path();
+    if !STREAMS
+        .iter()
+        .any(|route| path.strip_prefix(route).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+    {
+        return;
+    }
+    let Ok(Some(no_members)) = body::parse(b"{}") else { return };
+    let session = rules.identify(request.headers(), &no_members, user).session;
+    let owner = session.as_ref().map(session_slot_identity::SessionId::as_str).or(user).map(str::to_owned);
+    name_in(request.headers_mut(), owner.as_deref());
+    if let Some(uri) = owner.and_then(|owner| renamed(request.uri(), &prefix(&owner))) {
+        *request.uri_mut() = uri;
+    }
+}
+
+/// The same URI with the id it names made the owner's.
+fn renamed(uri: &Uri, prefix: &str) -> Option<Uri> {
+    let path = match uri.path().strip_prefix("/v1/stream/") {
+        Some(id) if !id.is_empty() => format!("/v1/stream/{prefix}{id}"),
+        _ => uri.path().to_owned(),
+    };
+    let query = uri.query().map(|query| {
+        let named = |part: &str| {
+            let name = PARAMETERS.iter().find(|name| part.starts_with(**name));
+            name.map_or_else(|| part.to_owned(), |name| format!("{name}{prefix}{}", &part[name.len()..]))
+        };
+        query.split('&').map(named).collect::<Vec<_>>().join("&")
+    });
+    let target = query.map_or(path.clone(), |query| format!("{path}?{query}"));
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(PathAndQuery::try_from(target).ok()?);
+    Uri::from_parts(parts).ok()
+}
+
+/// What stands before the ids of one owner. A hash, since it has to fit into a header and a query whatever the owner is
+/// called; the same in every run, so that a stream can be read on after a restart of the router.
+fn prefix(owner: &str) -> String {
+    let hash = Sha256::digest(owner);
+    let hex: String = hash.iter().take(PREFIX_BYTES).map(|byte| format!("{byte:02x}")).collect();
+    hex + "-"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+
+    fn asked(uri: &str, session: Option<&str>, user: Option<&str>) -> String {
+        let mut request = Request::get(uri).body(Body::empty()).expect("a request");
+        if let Some(session) = session {
+            let value = HeaderValue::from_str(session).expect("a value");
+            request.headers_mut().insert("x-agent-session-id", value);
+        }
+        name_in_stream(&mut request, &Rules::default(), user);
+        request.uri().to_string()
+    }
+
+    fn named(owner: Option<&str>) -> String {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONVERSATION, HeaderValue::from_static("c1"));
+        name_in(&mut headers, owner);
+        headers[CONVERSATION].to_str().expect("text").to_owned()
+    }
+
+    #[test]
+    fn two_sessions_of_one_conversation_id_have_two_streams() {
+        assert_ne!(named(Some("a")), named(Some("b")));
+        assert!(named(Some("S\u{fc}d ✓")).ends_with("-c1"));
+        assert_eq!(named(None), "c1");
+    }
+
+    #[test]
+    fn a_stream_is_read_on_under_the_name_it_was_begun_with() {
+        let own = named(Some("s"));
+        assert_eq!(
+            asked("/v1/stream?from=7&conv_id=c1", Some("s"), None),
+            format!("/v1/stream?from=7&conv_id={own}")
+        );
+        assert_eq!(asked("/v1/stream/c1?from=7", Some("s"), None), format!("/v1/stream/{own}?from=7"));
+        assert_eq!(
+            asked("/v1/streams?conversation_id=c1", Some("s"), None),
+            format!("/v1/streams?conversation_id={own}")
+        );
+        assert_eq!(
+            asked("/v1/stream?conv_id=c1", None, Some("ann")),
+            format!("/v1/stream?conv_id={}", named(Some("ann")))
+        );
+        let of_user = named(Some("ann/s"));
+        assert_eq!(
+            asked("/v1/stream?conv_id=c1", Some("s"), Some("ann")),
+            format!("/v1/stream?conv_id={of_user}")
+        );
+    }
+
+    #[test]
+    fn without_an_owner_and_elsewhere_nothing_is_renamed() {
+        assert_eq!(asked("/v1/stream?conv_id=c1", None, None), "/v1/stream?conv_id=c1");
+        for uri in ["/v1/streamer?conv_id=c1", "/v1/models?conv_id=c1"] {
+            assert_eq!(asked(uri, Some("s"), None), uri);
+        }
+    }
+}

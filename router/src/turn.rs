@@ -1,0 +1,212 @@
+//! A turn: a request that takes a slot. It is read whole, held until a slot is free, and sent there.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::Request;
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, HeaderMap};
+use http::request::Parts;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use tracing::warn;
+
+use crate::alive::Form;
+use crate::body::{self, AskedSlot, BodyError, Parsed, SlotEdit};
+use crate::conversation;
+use crate::dispatch::{Lease, Who};
+use crate::headers;
+use crate::identify::Identity;
+use crate::proxy::{App, tell};
+use crate::record::Record;
+use crate::refusal::Refusal;
+use crate::routes::SlotRoute;
+use crate::slots::{Launch, Shape, Want};
+use crate::stream::Forwarded;
+use crate::upstream::{Upstream, UpstreamError};
+
+/// A body of this many bytes takes about half a millisecond to edit.
+const LARGE: usize = 512 << 10;
+
+/// A request that has been read and understood.
+pub(crate) struct Turn {
+    parts: Parts,
+    body: Bytes,
+    parsed: Option<Parsed>,
+    want: Want,
+    shape: Shape,
+    who: Who,
+}
+
+/// The server's answer to a turn, as the client gets it; the lease goes with its body.
+pub(crate) struct Answer {
+    pub(crate) parts: http::response::Parts,
+    pub(crate) body: Box<Forwarded>,
+}
+
+/// How a turn ends: with the server's answer, or with the router's own.
+pub(crate) type Outcome = Result<Answer, Refusal>;
+
+impl Turn {
+    /// Reads a request to its end.
+    pub(crate) async fn read(
+        app: &App,
+        request: Request,
+        taking: SlotRoute,
+        user: Option<&str>,
+        record: &mut Record,
+    ) -> Result<Self, Refusal> {
+        record.anonymous();
+        let (mut parts, body) = request.into_parts();
+        let body = read_body(app.config.max_body, &parts.headers, body).await?;
+        let parsed = if headers::is_compressed(&parts.headers) { None } else { parse(&body).await? };
+        let (want, who) = match &parsed {
+            Some(parsed) => {
+                wanted(parsed, app.config.identity.identify(&parts.headers, parsed, user), record)
+            }
+            // What can't be edited, as a compressed body can't, has no session, whatever its headers say.
+            None => (Want::Anonymous, Who::default()),
+        };
+        let session = if let Want::Session(session) = &want { Some(session.as_str()) } else { user };
+        conversation::name_in(&mut parts.headers, session);
+        let tasks = parsed.as_ref().map_or(1, |parsed| parsed.tasks(taking.lists));
+        let shape = Shape { tasks, heeds_slot: taking.heeds_slot };
+        Ok(Self { parts, body, parsed, want, shape, who })
+    }
+
+    /// What its client asked for.
+    pub(crate) fn form(&self) -> Form {
+        if self.parsed.as_ref().is_some_and(Parsed::streams) { Form::Events } else { Form::Json }
+    }
+
+    /// Waits for a slot and sends the request there. Dropped, it is withdrawn.
+    pub(crate) async fn run(self, app: Arc<App>, mut record: Record) -> Outcome {
+        match self.answered(&app, &mut record).await {
+            Ok((answer, lease)) => Ok(begun(answer, record, lease)),
+            Err(refusal) => {
+                record.refused(refusal.status(), &refusal.to_string());
+                Err(refusal)
+            }
+        }
+    }
+
+    async fn answered(
+        self,
+        app: &App,
+        record: &mut Record,
+    ) -> Result<(http::Response<Incoming>, Lease), Refusal> {
+        let Self { mut parts, body, parsed, want, shape, who } = self;
+        let has_session = matches!(want, Want::Session(_));
+        record.waits();
+        let granted = app.dispatch.acquire(want, shape, who).await;
+        let mut lease = granted.map_err(|why| Refusal::of(why, app.upstream.address()))?;
+        record.granted(&lease);
+        // Also a wish for HTTP/2 (`Upgrade: h2c`): it is no reason to let a request past the slots.
+        headers::clean_request(&mut parts.headers);
+        let body = edit(parsed, has_session, body, lease.launch).await;
+        // Whatever framing it came in; also when it is empty, lest the server wait for a body.
+        parts.headers.insert(CONTENT_LENGTH, body.len().into());
+        match send(&app.upstream, Request::from_parts(parts, Body::from(body)), &mut lease).await {
+            Ok(answer) => Ok((answer, lease)),
+            Err(error) => {
+                if matches!(error, UpstreamError::Unreachable { .. } | UpstreamError::Path(_)) {
+                    lease.unsent();
+                }
+                Err(error.into())
+            }
+        }
+    }
+}
+
+/// The server has begun to answer.
+fn begun(answer: http::Response<Incoming>, mut record: Record, mut lease: Lease) -> Answer {
+    let (mut parts, body) = answer.into_parts();
+    record.status(parts.status);
+    headers::clean_response(&mut parts.headers);
+    let slot = lease.landed();
+    record.ran_in(slot);
+    tell(&mut parts.headers, &record);
+    Answer { parts, body: Box::new(Forwarded::of_turn(body, record, lease)) }
+}
+
+/// The request, with its primer before it if it needs one.
+async fn send(
+    upstream: &Upstream,
+    request: Request,
+    lease: &mut Lease,
+) -> Result<http::Response<Incoming>, UpstreamError> {
+    lease.sent();
+    if let Launch::Pin { slot, prime: true, .. } = lease.launch {
+        upstream.prime(slot, &headers::credentials(request.headers())).await?;
+        lease.primed();
+    }
+    upstream.forward(request).await
+}
+
+async fn read_body(limit: u64, headers: &HeaderMap, body: Body) -> Result<Bytes, Refusal> {
+    let declared = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if declared.is_some_and(|length| length > limit) {
+        return Err(Refusal::TooLarge { limit });
+    }
+    let body = Limited::new(body, usize::try_from(limit).unwrap_or(usize::MAX)).collect().await;
+    body.map(http_body_util::Collected::to_bytes).map_err(|error| {
+        if error.is::<LengthLimitError>() { Refusal::TooLarge { limit } } else { Refusal::Incomplete }
+    })
+}
+
+fn wanted(parsed: &Parsed, identity: Identity, record: &mut Record) -> (Want, Who) {
+    record.asked_slot(parsed.asked_slot_text());
+    for (source, why) in &identity.rejected {
+        warn!(%source, "a session id is ignored: {why}");
+    }
+    let who = Who {
+        agent_name: identity.agent_name,
+        client_type: identity.client_type,
+        source: identity.source,
+        parent: identity.parent.map(|parent| parent.to_string()),
+        window: identity.window,
+    };
+    let want = match (identity.session, parsed.asked_slot()) {
+        (Some(session), _) => {
+            record.session(session.as_str(), identity.conflict);
+            Want::Session(session)
+        }
+        (None, AskedSlot::Named(number)) => Want::Named(number),
+        (None, AskedSlot::Absent) => Want::Anonymous,
+    };
+    record.who(&who);
+    (want, who)
+}
+
+async fn parse(body: &Bytes) -> Result<Option<Parsed>, BodyError> {
+    let body = body.clone();
+    let size = body.len();
+    aside(size, move || body::parse(&body)).await
+}
+
+/// A session's slot is the router's to name. What an anonymous client asks for stays: its request was held until
+/// that slot was free.
+async fn edit(parsed: Option<Parsed>, has_session: bool, body: Bytes, launch: Launch) -> Bytes {
+    let Some(parsed) = parsed else { return body };
+    let edit = match (has_session, launch) {
+        (false, _) => SlotEdit::Keep,
+        (true, Launch::Pin { slot, .. }) => SlotEdit::Set(slot.0),
+        (true, Launch::Free { .. }) => SlotEdit::Remove,
+    };
+    aside(body.len(), move || parsed.rewrite(&body, edit)).await
+}
+
+/// Does `job` on another thread if it goes over so many bytes that other streams would notice.
+async fn aside<T: Send + 'static>(bytes: usize, job: impl FnOnce() -> T + Send + 'static) -> T {
+    if bytes < LARGE {
+        return job();
+    }
+    match tokio::task::spawn_blocking(job).await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // Not run because the runtime is shutting down: this task is about to be dropped as well.
+            Err(_) => std::future::pending().await,
+        },
+    }
+}
