@@ -244,7 +244,7 @@ impl Alive {
             let room = TOLD_MAX_BYTES - read.len();
             read.extend_from_slice(&data[..data.len().min(room)]);
         }
-        let trouble = Trouble { status: *status, message: message_in(read, *status) };
+        let trouble = Trouble::told(*status, read);
         Poll::Ready(Some(Frame::data(self.end_with(&trouble))))
     }
 }
@@ -274,13 +274,6 @@ impl Body for Alive {
             return Poll::Ready(frame.map(Ok));
         }
     }
-}
-
-/// What the server said: the message of its error, in either dialect.
-fn message_in(body: &[u8], status: StatusCode) -> String {
-    let said = serde_json::from_slice::<serde_json::Value>(body).ok();
-    let message = said.as_ref().and_then(|said| said["error"]["message"].as_str());
-    message.map_or_else(|| format!("llama-server answered {status} instead of a stream"), str::to_owned)
 }
 
 /// Far enough away.

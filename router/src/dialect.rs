@@ -5,6 +5,9 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
 
+/// The id of a response that the server has not begun; clients take the server's own for it later.
+const WAITING_ID: &str = "resp_waiting";
+
 /// What clients of a route understand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dialect {
@@ -23,6 +26,31 @@ pub(crate) struct Trouble {
     pub(crate) status: StatusCode,
     /// What to do. Quotes nothing of a request's body.
     pub(crate) message: String,
+    /// The prompt is longer than the context: sending it again is of no use.
+    pub(crate) too_long: bool,
+}
+
+impl Trouble {
+    pub(crate) fn new(status: StatusCode, message: String) -> Self {
+        Self { status, message, too_long: false }
+    }
+
+    /// What the server said instead of a stream, in whichever dialect.
+    pub(crate) fn told(status: StatusCode, body: &[u8]) -> Self {
+        let said = serde_json::from_slice::<Value>(body).unwrap_or_default();
+        let message = said["error"]["message"].as_str().map(str::to_owned);
+        Self {
+            message: message.unwrap_or_else(|| format!("llama-server answered {status} instead of a stream")),
+            too_long: said["error"]["type"] == "exceed_context_size_error",
+            // A good answer that is no stream is of no use to a client that has been promised one.
+            status: if status.is_success() { StatusCode::BAD_GATEWAY } else { status },
+        }
+    }
+
+    /// It may go well the next time.
+    fn is_passing(&self) -> bool {
+        self.status.is_server_error() && !self.too_long
+    }
 }
 
 impl Dialect {
@@ -59,20 +87,29 @@ impl Dialect {
         }
     }
 
-    /// The events that end a stream with `trouble`.
+    /// The events that end a stream with `trouble`, such that every client takes it for an error and, where the next try
+    /// may go well, tries again. As observed: Pi 0.73 and 1.6 go by words in the message, Hermes 0.19, opencode 1.18
+    /// and Claude Code 2.1 by the kind of error, Codex 0.171 by `response.failed` and its code, and OpenAI's library
+    /// by the event `error` alone.
     pub(crate) fn events(self, trouble: &Trouble) -> Bytes {
-        let body = self.body(trouble);
+        let passing = trouble.is_passing();
+        let told = Trouble {
+            status: if passing { StatusCode::SERVICE_UNAVAILABLE } else { trouble.status },
+            message: if passing {
+                format!("service unavailable: {}", trouble.message)
+            } else {
+                trouble.message.clone()
+            },
+            ..*trouble
+        };
         match self {
-            Self::OpenAi => format!("data: {body}\n\n"),
-            Self::Anthropic => format!("event: error\ndata: {body}\n\n"),
-            Self::Responses => {
-                let error = json!({"code": "server_error", "message": trouble.message});
-                let response = response("failed", error);
-                format!(
-                    "event: response.failed\ndata: {}\n\n",
-                    json!({"type": "response.failed", "response": response})
-                )
+            Self::OpenAi => {
+                let kind = if passing { "server_error" } else { openai_type(told.status) };
+                let error = json!({"code": told.status.as_u16(), "message": told.message, "type": kind});
+                format!("data: {}\n\n", json!({"error": error}))
             }
+            Self::Anthropic => format!("event: error\ndata: {}\n\n", self.body(&told)),
+            Self::Responses => failed_response(&told),
         }
         .into()
     }
@@ -82,17 +119,26 @@ impl Dialect {
         match self {
             Self::OpenAi | Self::Anthropic => Bytes::from_static(b": waiting\n\n"),
             Self::Responses => {
-                let event =
-                    json!({"type": "response.in_progress", "response": response("in_progress", Value::Null)});
+                let response = json!({"id": WAITING_ID, "object": "response", "status": "in_progress"});
+                let event = json!({"type": "response.in_progress", "response": response});
                 format!("event: response.in_progress\ndata: {event}\n\n").into()
             }
         }
     }
 }
 
-/// A response object with what clients look for.
-fn response(status: &str, error: Value) -> Value {
-    json!({"id": "resp_waiting", "object": "response", "status": status, "output": [], "error": error})
+/// The two events of a response that failed: one for Codex and Pi, and one for OpenAI's library.
+fn failed_response(told: &Trouble) -> String {
+    let code = match () {
+        () if told.too_long => "context_length_exceeded",
+        () if told.is_passing() => "server_error",
+        () => "invalid_prompt",
+    };
+    let error = json!({"code": code, "message": told.message});
+    let response = json!({"id": WAITING_ID, "object": "response", "status": "failed", "error": error});
+    let failed = json!({"type": "response.failed", "response": response});
+    let error = json!({"type": "error", "code": code, "message": told.message, "param": null});
+    format!("event: response.failed\ndata: {failed}\n\nevent: error\ndata: {error}\n\n")
 }
 
 /// OpenAI's and llama-server's word for the kind of error.
@@ -115,5 +161,62 @@ fn anthropic_type(status: StatusCode) -> &'static str {
         StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
         status if status.is_server_error() => "api_error",
         _ => "invalid_request_error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(bytes: &Bytes) -> &str {
+        std::str::from_utf8(bytes).expect("text")
+    }
+
+    #[test]
+    fn what_may_go_well_next_time_is_told_in_words_that_make_agents_try_again() {
+        let trouble = Trouble::new(StatusCode::BAD_GATEWAY, "start it".to_owned());
+        let wanted =
+            r#"data: {"error":{"code":503,"message":"service unavailable: start it","type":"server_error"}}"#;
+        assert_eq!(text(&Dialect::OpenAi.events(&trouble)).trim_end(), wanted);
+        let wanted = "event: error\ndata: {\"error\":{\"message\":\"service unavailable: start it\",\"type\":\"overloaded_error\"},\"type\":\"error\"}\n\n";
+        assert_eq!(text(&Dialect::Anthropic.events(&trouble)), wanted);
+        let events = Dialect::Responses.events(&trouble);
+        let events = text(&events);
+        assert!(
+            events.starts_with("event: response.failed\ndata: ")
+                && events.contains("\n\nevent: error\ndata: ")
+        );
+        assert_eq!(events.matches("\"code\":\"server_error\"").count(), 2);
+    }
+
+    #[test]
+    fn a_prompt_that_is_too_long_is_no_reason_to_try_again() {
+        let body =
+            br#"{"error":{"code":400,"message":"too many","type":"exceed_context_size_error","n_ctx":9}}"#;
+        let trouble = Trouble::told(StatusCode::BAD_REQUEST, body);
+        for dialect in [Dialect::OpenAi, Dialect::Anthropic, Dialect::Responses] {
+            assert!(!text(&dialect.events(&trouble)).contains("unavailable"), "{dialect:?}");
+        }
+        assert!(text(&Dialect::Responses.events(&trouble)).contains("\"code\":\"context_length_exceeded\""));
+    }
+
+    #[test]
+    fn an_answer_that_is_no_stream_is_never_told_as_a_success() {
+        let trouble = Trouble::told(StatusCode::OK, b"{\"choices\":[]}");
+        assert!(text(&Dialect::OpenAi.events(&trouble)).contains("instead of a stream"));
+        assert!(trouble.status.is_server_error());
+    }
+
+    #[test]
+    fn each_route_has_its_dialect() {
+        for (path, dialect) in [
+            ("/v1/messages", Dialect::Anthropic),
+            ("/v1/messages/count_tokens", Dialect::Anthropic),
+            ("/v1/responses", Dialect::Responses),
+            ("/v1/chat/completions", Dialect::OpenAi),
+            ("/completion", Dialect::OpenAi),
+        ] {
+            assert_eq!(Dialect::of(path), dialect, "{path}");
+        }
     }
 }

@@ -144,8 +144,9 @@ impl Record {
         self.error = Some(reason.to_owned());
     }
 
+    /// What went wrong first counts: the rest follows from it.
     pub(crate) fn failed(&mut self, reason: &str) {
-        self.error = Some(reason.to_owned());
+        self.error.get_or_insert_with(|| reason.to_owned());
     }
 
     pub(crate) fn usage(&mut self, usage: Option<Usage>, slot: Option<u32>) {

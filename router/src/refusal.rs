@@ -66,7 +66,7 @@ impl Refusal {
 
     /// As clients are told.
     pub(crate) fn trouble(&self) -> Trouble {
-        Trouble { status: self.status(), message: self.to_string() }
+        Trouble::new(self.status(), self.to_string())
     }
 
     /// The answer, in the shape that clients of the route understand.

@@ -6,6 +6,7 @@
 mod identity;
 mod keepalive;
 mod keys;
+mod seconds;
 mod sources;
 mod values;
 mod watch;
@@ -163,18 +164,9 @@ pub enum ConfigError {
         /// Where it would send requests.
         upstream: Upstream,
     },
-    /// A time is out of range.
-    #[error("{name} = {seconds} is out of range; it is given in seconds, {least} to {most}")]
-    Seconds {
-        /// The setting.
-        name: &'static str,
-        /// As it was given.
-        seconds: u64,
-        /// The least it can be.
-        least: u64,
-        /// The most it can be.
-        most: u64,
-    },
+    /// A time that can't be 0 is.
+    #[error("{0} = 0 makes no sense; give a number of seconds above 0")]
+    Zero(&'static str),
     /// `drain` is out of range.
     #[error("--drain {0} is longer than a day; it is given in seconds, at most {LONGEST_DRAIN}")]
     Drain(u64),
@@ -287,7 +279,7 @@ impl Settings {
         let upstream = self.upstream.unwrap_or_default();
         Ok(Config {
             listen: self.listen.unwrap_or(DEFAULT_LISTEN),
-            upstream_watch: upstream.watch()?,
+            upstream_watch: upstream.watch(),
             upstream: upstream.url.unwrap_or_default(),
             keep_alive: self.keepalive.unwrap_or_default().into_keep_alive()?,
             state_dir: self.state_dir.unwrap_or_else(|| PathBuf::from(".")),

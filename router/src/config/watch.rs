@@ -6,13 +6,11 @@ use std::time::Duration;
 use serde::de::value::MapAccessDeserializer;
 use serde::{Deserialize, Deserializer, de};
 
-use super::ConfigError;
+use super::seconds::{self, Seconds};
 use super::values::Upstream;
 
 /// A slot that makes no progress for longer is stuck.
-const DEFAULT_STUCK: u64 = 600;
-/// A day: longer is a mistyped unit.
-const LONGEST: u64 = 86_400;
+const DEFAULT_STUCK: Seconds = Seconds::whole(600);
 
 /// When the server's silence is worth a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,9 +27,9 @@ pub struct Watch {
 #[derive(Debug, Clone, Default)]
 pub struct UpstreamSettings {
     pub(super) url: Option<Upstream>,
-    stall: Option<u64>,
+    stall: Option<Seconds>,
     end_stalled: Option<bool>,
-    stuck: Option<u64>,
+    stuck: Option<Seconds>,
 }
 
 impl UpstreamSettings {
@@ -45,21 +43,13 @@ impl UpstreamSettings {
         }
     }
 
-    pub(super) fn watch(&self) -> Result<Watch, ConfigError> {
-        Ok(Watch {
-            stall: seconds("upstream.stall", self.stall.unwrap_or(0))?,
+    pub(super) fn watch(&self) -> Watch {
+        Watch {
+            stall: self.stall.and_then(Seconds::unless_zero),
             end_stalled: self.end_stalled.unwrap_or(false),
-            stuck: seconds("upstream.stuck", self.stuck.unwrap_or(DEFAULT_STUCK))?,
-        })
+            stuck: self.stuck.unwrap_or(DEFAULT_STUCK).unless_zero(),
+        }
     }
-}
-
-/// 0 turns it off.
-fn seconds(name: &'static str, seconds: u64) -> Result<Option<Duration>, ConfigError> {
-    if seconds > LONGEST {
-        return Err(ConfigError::Seconds { name, seconds, least: 0, most: LONGEST });
-    }
-    Ok((seconds > 0).then_some(Duration::from_secs(seconds)))
 }
 
 impl From<Upstream> for UpstreamSettings {
@@ -82,9 +72,9 @@ impl<'de> Deserialize<'de> for UpstreamSettings {
         #[serde(deny_unknown_fields)]
         struct Table {
             url: Option<Upstream>,
-            stall: Option<u64>,
+            stall: Option<Seconds>,
             end_stalled: Option<bool>,
-            stuck: Option<u64>,
+            stuck: Option<Seconds>,
         }
         struct UrlOrTable;
         impl<'de> de::Visitor<'de> for UrlOrTable {
@@ -107,11 +97,11 @@ impl<'de> Deserialize<'de> for UpstreamSettings {
 
 /// The setting, as a file would have it.
 pub(super) fn to_toml(url: &Upstream, watch: &Watch) -> String {
-    let seconds = |limit: Option<Duration>| super::integer(limit.map_or(0, |limit| limit.as_secs()));
+    let seconds = |limit: Option<Duration>| seconds::to_toml(limit.unwrap_or_default());
     let mut table = toml::Table::new();
     table.insert("url".to_owned(), url.to_string().into());
-    table.insert("stall".to_owned(), seconds(watch.stall).into());
+    table.insert("stall".to_owned(), seconds(watch.stall));
     table.insert("end_stalled".to_owned(), watch.end_stalled.into());
-    table.insert("stuck".to_owned(), seconds(watch.stuck).into());
+    table.insert("stuck".to_owned(), seconds(watch.stuck));
     super::line("upstream", table)
 }
