@@ -26,13 +26,13 @@ pub(crate) struct Trouble {
     pub(crate) status: StatusCode,
     /// What to do. Quotes nothing of a request's body.
     pub(crate) message: String,
-    /// The prompt is longer than the context: sending it again is of no use.
-    pub(crate) too_long: bool,
+    /// The server's own word for it, if it is the server's.
+    kind: Option<String>,
 }
 
 impl Trouble {
     pub(crate) fn new(status: StatusCode, message: String) -> Self {
-        Self { status, message, too_long: false }
+        Self { status, message, kind: None }
     }
 
     /// What the server said instead of a stream, in whichever dialect.
@@ -41,7 +41,7 @@ impl Trouble {
         let message = said["error"]["message"].as_str().map(str::to_owned);
         Self {
             message: message.unwrap_or_else(|| format!("llama-server answered {status} instead of a stream")),
-            too_long: said["error"]["type"] == "exceed_context_size_error",
+            kind: said["error"]["type"].as_str().map(str::to_owned),
             // A good answer that is no stream is of no use to a client that has been promised one.
             status: if status.is_success() { StatusCode::BAD_GATEWAY } else { status },
         }
@@ -49,7 +49,12 @@ impl Trouble {
 
     /// It may go well the next time.
     fn is_passing(&self) -> bool {
-        self.status.is_server_error() && !self.too_long
+        self.status.is_server_error() && !self.is_too_long()
+    }
+
+    /// The prompt is longer than the context: sending it again is of no use.
+    fn is_too_long(&self) -> bool {
+        self.kind.as_deref() == Some("exceed_context_size_error")
     }
 }
 
@@ -100,11 +105,12 @@ impl Dialect {
             } else {
                 trouble.message.clone()
             },
-            ..*trouble
+            kind: trouble.kind.clone(),
         };
         match self {
             Self::OpenAi => {
-                let kind = if passing { "server_error" } else { openai_type(told.status) };
+                let own = told.kind.as_deref().unwrap_or_else(|| openai_type(told.status));
+                let kind = if passing { "server_error" } else { own };
                 let error = json!({"code": told.status.as_u16(), "message": told.message, "type": kind});
                 format!("data: {}\n\n", json!({"error": error}))
             }
@@ -130,7 +136,7 @@ impl Dialect {
 /// The two events of a response that failed: one for Codex and Pi, and one for OpenAI's library.
 fn failed_response(told: &Trouble) -> String {
     let code = match () {
-        () if told.too_long => "context_length_exceeded",
+        () if told.is_too_long() => "context_length_exceeded",
         () if told.is_passing() => "server_error",
         () => "invalid_prompt",
     };
