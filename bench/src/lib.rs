@@ -1,9 +1,11 @@
-//! What the two benchmarks share: `replay` (how much of a prompt is reused) and `overhead` (what the router costs).
+//! What the benchmarks share: `replay` (how much of a prompt is reused), `overhead` (what the router costs) and `soak`
+//! (what it loses in a long time).
 //!
 //! Replay: [`sources`] and [`conversation`] make what agents send, [`client`] and [`answer`] send it and read the
 //! streams, [`replay`] lets sessions run side by side or in turn, [`report`] sums up.
 //! Overhead: [`peers`] starts the fake server, nginx and the router, [`wire`] and [`load`] put load on them,
 //! [`overhead`] interleaves and compares, [`memory`] reads what the router holds, [`machine`] says where.
+//! Soak: [`soak`] plays clients that leave, while the fake server is killed and started again.
 
 pub mod answer;
 pub mod client;
@@ -16,6 +18,7 @@ pub mod peers;
 pub mod replay;
 pub mod report;
 pub mod rng;
+pub mod soak;
 pub mod sources;
 pub mod stats;
 pub mod wire;

@@ -72,7 +72,7 @@ async fn hold(address: std::net::SocketAddr, request: Vec<u8>, tally: Arc<Tally>
 }
 
 /// Resident memory of a process in MB (10^6 bytes).
-fn resident_mb(pid: u32) -> io::Result<f64> {
+pub fn resident_mb(pid: u32) -> io::Result<f64> {
     let linux = std::fs::read_to_string(format!("/proc/{pid}/status")).ok();
     let kib = linux
         .and_then(|status| {

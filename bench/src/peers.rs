@@ -34,6 +34,12 @@ impl Peer {
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
+
+    /// Ends it without a warning, as a crash does.
+    pub fn crash(mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(|_| ())
+    }
 }
 
 impl Drop for Peer {
@@ -77,12 +83,26 @@ pub fn fake(programs: &Programs, slots: usize, flags: &[&str]) -> io::Result<Pee
 
 /// Starts the router in front of `upstream`; its log and database go to `folder`.
 pub fn router(programs: &Programs, upstream: SocketAddr, folder: &Path) -> io::Result<Peer> {
+    router_with(programs, upstream, folder, "")
+}
+
+/// Starts the router with this configuration file's text.
+pub fn router_with(
+    programs: &Programs,
+    upstream: SocketAddr,
+    folder: &Path,
+    config: &str,
+) -> io::Result<Peer> {
     let address = free_address()?;
+    let file = folder.join("router.toml");
+    std::fs::write(&file, config)?;
     let mut command = Command::new(&programs.router);
     command
         .args(["--listen", &address.to_string(), "--upstream", &format!("http://{upstream}")])
         .arg("--state-dir")
-        .arg(folder);
+        .arg(folder)
+        .arg("--config")
+        .arg(file);
     start(command, address, folder, "router.log")
 }
 

@@ -71,3 +71,5 @@ async fn two_turns_are_one_session_in_one_slot() {
 async fn all_it_sends_arrives() {
     crate::all_it_sends_arrives(&Codex).await;
 }
+
+crate::waiting_scenarios!(waiting: super::Codex);

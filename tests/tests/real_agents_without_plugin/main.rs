@@ -3,7 +3,9 @@
 mod claude_code;
 mod codex;
 mod opencode;
+mod pi;
 mod talk;
+mod waiting;
 
 use std::collections::BTreeSet;
 
@@ -12,10 +14,15 @@ use session_slot_tests::fake::Received;
 use session_slot_tests::{FakeLlama, Options, Router};
 
 use talk::{Agent, Talk};
+use waiting::waiting_scenarios;
 
 /// A server with room for the long prompts of agents. It says a few words whatever limit is set, and they set high ones.
 fn server() -> FakeLlama {
-    FakeLlama::start(Options { n_ctx: 100_000, sse_events: Some(4), ..Options::default() })
+    FakeLlama::start(options())
+}
+
+fn options() -> Options {
+    Options { n_ctx: 100_000, sse_events: Some(4), ..Options::default() }
 }
 
 /// Two turns, and the agent's own side calls among them, are one session: under the agent's name and the session's id,

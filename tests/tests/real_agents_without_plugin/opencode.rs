@@ -89,3 +89,5 @@ async fn a_turn_is_held_while_the_title_call_of_its_session_runs() {
     assert_eq!(launches[0].slot, launches[1].slot);
     assert!(crate::generations(&router).iter().all(|line| line["status"] == 200));
 }
+
+crate::waiting_scenarios!(waiting: super::OpenCode);

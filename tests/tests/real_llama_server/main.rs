@@ -2,6 +2,8 @@
 //! of a slot between two turns. What was reused is read from the server's own counters.
 mod anonymous;
 mod concurrent;
+mod crash;
+mod crowds;
 mod leaving;
 mod restarts;
 mod routes;
@@ -99,3 +101,18 @@ every_scenario_on!(default_settings:);
 every_scenario_on!(no_kv_unified: "--parallel" "4" "--no-kv-unified");
 every_scenario_on!(no_cache_idle_slots: "--parallel" "4" "--kv-unified" "--no-cache-idle-slots");
 every_scenario_on!(no_ram_cache: "--cache-ram" "0");
+
+/// What many clients at once need is tried where slots are named at once, and where they have to be primed.
+macro_rules! crowded_scenarios_on {
+    ($setting:ident: $($flag:literal)*) => {
+        mod $setting {
+            const FLAGS: &[&str] = &[$($flag),*];
+            scenario!(crowds, thirty_two_clients_all_end_in_the_order_they_came);
+            scenario!(crowds, requests_for_several_answers_get_along_with_sessions);
+            scenario!(crash, a_crash_of_the_server_leaves_nobody_without_an_answer);
+        }
+    };
+}
+
+crowded_scenarios_on!(crowded_default_settings:);
+crowded_scenarios_on!(crowded_no_kv_unified: "--parallel" "4" "--no-kv-unified");
