@@ -44,6 +44,10 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
+        // A crashed one's number may be somebody else's by now.
+        if matches!(self.child.try_wait(), Ok(Some(_))) {
+            return;
+        }
         // Asked first: nginx's master must end its workers itself, a killed one leaves them behind.
         let _ = Command::new("kill").arg(self.pid().to_string()).status();
         drop(self.child.stdin.take());

@@ -72,6 +72,12 @@ impl Slot {
         self.running.is_some()
     }
 
+    /// Tokens the request that runs here has said so far.
+    #[must_use]
+    pub fn said(&self) -> usize {
+        self.last.filter(|_| self.is_processing()).map_or(0, |last| last.decoded)
+    }
+
     /// How many tokens it holds (prompt and generated).
     #[must_use]
     pub fn held_tokens(&self) -> usize {

@@ -48,6 +48,7 @@ pub(crate) async fn waits_a_minute(agent: &dyn Agent) {
         router.wait_waiting(1).await;
         // The minute is what this is about.
         tokio::time::sleep(Duration::from_secs(60)).await;
+        wait_signs(&router, SIGNS).await;
         fake.release("other");
     };
     tokio::join!(talk.say("Say hello, please."), goes_on);
@@ -62,28 +63,47 @@ async fn assert_asked_once(agent: &dyn Agent, router: &Router, other: JoinHandle
     assert!(lines.iter().all(|line| line["status"] == 200 && line["error"].is_null()), "{lines:#?}");
 }
 
-/// The server is lost when the turn has got its signs of life but no word yet (`HOLD`), or half an answer (`HOLDEND`).
-/// An agent that takes what it has for an answer asks no more; one that sees an error does.
-pub(crate) async fn asks_again_when_the_server_is_lost(agent: &dyn Agent, stage: &str) {
+/// Where a turn is when its server is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lost {
+    /// It has got signs of life, but no word.
+    BeforeItsFirstWord,
+    /// It has got a part of the answer.
+    InTheMiddle,
+}
+
+/// An agent that takes what it has got for an answer asks no more; one that sees an error does. The turn is the second
+/// one of its session, where agents make no side calls.
+pub(crate) async fn asks_again_when_the_server_is_lost(agent: &dyn Agent, lost: Lost) {
     let fake = FakeLlama::start(options());
     let router = Router::builder(&fake).config(SOON).start().await;
     let mut talk = Talk::start(agent, &router.url());
+    talk.say("Say hello, please.").await;
+    router.wait_quiet().await;
+    let (earlier, launches) = (generations(&router).len(), fake.launches().len());
     let is_lost = async {
-        fake.wait_processing(1).await;
-        if stage == "HOLD" {
-            wait_signs(&router, SIGNS).await;
+        fake.wait_until("the turn", |state| state.launches().len() > launches).await;
+        match lost {
+            Lost::BeforeItsFirstWord => wait_signs(&router, signs(&router).await + SIGNS).await,
+            Lost::InTheMiddle => {
+                fake.wait_until("its first word", |state| state.slots().iter().any(|slot| slot.said() > 0))
+                    .await;
+            }
         }
         fake.stop().await;
         fake.release("own");
         fake.start_again().await;
     };
-    let text = format!("Say hello, {stage}:own please.");
-    tokio::join!(talk.say(&text), is_lost);
+    let text = match lost {
+        Lost::BeforeItsFirstWord => "And once more, HOLD:own please.",
+        Lost::InTheMiddle => "And once more, HOLDEND:own please.",
+    };
+    tokio::join!(talk.say(text), is_lost);
     router.terminate().await;
-    let lines = generations(&router);
-    assert!(lines.iter().any(|line| line["error"].is_string()), "{lines:#?}");
-    let last = lines.last().expect("the agent should have asked");
-    assert!(last["status"] == 200 && last["error"].is_null(), "it should have asked again: {lines:#?}");
+    let lines = generations(&router).split_off(earlier);
+    let [first, .., last] = lines.as_slice() else { panic!("it should have asked again: {lines:#?}") };
+    assert!(first["error"].is_string(), "{lines:#?}");
+    assert!(last["status"] == 200 && last["error"].is_null(), "{lines:#?}");
 }
 
 async fn signs(router: &Router) -> u64 {
@@ -109,13 +129,21 @@ macro_rules! waiting_scenarios {
             #[tokio::test]
             #[ignore = "needs the real agent: scripts/test.sh installs it"]
             async fn it_asks_again_when_the_server_is_lost_before_its_first_word() {
-                $crate::waiting::asks_again_when_the_server_is_lost(&$agent, "HOLD").await;
+                $crate::waiting::asks_again_when_the_server_is_lost(
+                    &$agent,
+                    $crate::waiting::Lost::BeforeItsFirstWord,
+                )
+                .await;
             }
 
             #[tokio::test]
             #[ignore = "needs the real agent: scripts/test.sh installs it"]
             async fn it_asks_again_when_the_server_is_lost_in_the_middle_of_its_answer() {
-                $crate::waiting::asks_again_when_the_server_is_lost(&$agent, "HOLDEND").await;
+                $crate::waiting::asks_again_when_the_server_is_lost(
+                    &$agent,
+                    $crate::waiting::Lost::InTheMiddle,
+                )
+                .await;
             }
         }
     };

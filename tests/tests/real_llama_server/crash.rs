@@ -1,6 +1,7 @@
 //! The server is killed, and started again, while clients are at every stage of their turns.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::json;
@@ -12,6 +13,9 @@ use crate::talk::{Talk, prose};
 
 /// Twice as many as slots: half of them wait.
 const CLIENTS: usize = 8;
+
+/// Between an error and the next try.
+const BACK_OFF: Duration = Duration::from_millis(200);
 
 /// What came of the clients' turns.
 #[derive(Debug, Default)]
@@ -44,7 +48,7 @@ pub(crate) async fn a_crash_of_the_server_leaves_nobody_without_an_answer(stage:
 async fn wait_for_load(router: &Router, seen: &Seen, earlier: usize) {
     let loaded = |status: &serde_json::Value| {
         let some = |name: &str| status["server"][name].as_u64() > Some(0);
-        some("leases") && some("waiting") && seen.whole.load(Ordering::Relaxed) >= earlier + CLIENTS
+        some("leases") && some("waiting") && seen.whole.load(Ordering::Relaxed) >= earlier + CLIENTS / 2
     };
     router.wait_status("turns that end, run and wait", loaded).await;
 }
@@ -59,15 +63,20 @@ async fn go_on(base: String, client: usize, seen: Arc<Seen>) {
         let answer = client::try_send(request(&base, client, turn, stream)).await;
         // Not even a stream may just break off.
         let answer = answer.unwrap_or_else(|error| panic!("client {client}, streamed {stream}: {error}"));
-        let counter = if is_whole(&answer, stream) { &seen.whole } else { &seen.errors };
-        counter.fetch_add(1, Ordering::Relaxed);
+        if is_whole(&answer, stream) {
+            seen.whole.fetch_add(1, Ordering::Relaxed);
+        } else {
+            seen.errors.fetch_add(1, Ordering::Relaxed);
+            // As agents do, or they would all ask thousands of times while the server starts.
+            tokio::time::sleep(BACK_OFF).await;
+        }
     }
 }
 
 fn request(base: &str, client: usize, turn: usize, stream: bool) -> Outgoing {
     let text = prose(&format!("client {client} turn {turn}"), 20);
     let body = json!({
-        "messages": [{"role": "user", "content": text}], "max_tokens": 24, "ignore_eos": true, "stream": stream,
+        "messages": [{"role": "user", "content": text}], "max_tokens": 12, "ignore_eos": true, "stream": stream,
         "agent_session_id": format!("client-{client}"),
     });
     Outgoing::post(format!("{base}/v1/chat/completions"), body.to_string())

@@ -109,10 +109,14 @@ macro_rules! crowded_scenarios_on {
             const FLAGS: &[&str] = &[$($flag),*];
             scenario!(crowds, thirty_two_clients_all_end_in_the_order_they_came);
             scenario!(crowds, requests_for_several_answers_get_along_with_sessions);
-            scenario!(crash, a_crash_of_the_server_leaves_nobody_without_an_answer);
         }
     };
 }
 
 crowded_scenarios_on!(crowded_default_settings:);
 crowded_scenarios_on!(crowded_no_kv_unified: "--parallel" "4" "--no-kv-unified");
+
+mod under_load {
+    const FLAGS: &[&str] = &["--parallel", "4", "--no-kv-unified"];
+    scenario!(crash, a_crash_of_the_server_leaves_nobody_without_an_answer);
+}
