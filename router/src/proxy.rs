@@ -102,7 +102,7 @@ async fn forward(app: &App, request: Request, path: &str, user: Option<&str>) ->
 }
 
 fn refuse(mut record: Record, refusal: &Refusal, path: &str) -> Response {
-    record.refused(refusal.status(), &refusal.to_string());
+    record.refused(refusal.status_on(path), &refusal.to_string());
     refusal.response(path)
 }
 
@@ -164,10 +164,10 @@ async fn route(
     };
     let has_session = matches!(want, Want::Session(_));
     let tasks = parsed.as_ref().map_or(1, |parsed| parsed.tasks(taking.lists));
-    let shape = Shape { tasks, heeds_slot: taking.heeds_slot };
+    let shape = Shape { tasks, heeds_slot: taking.heeds_slot, ..Shape::default() };
     record.waits();
     let granted = app.dispatch.acquire(want, shape, who).await;
-    let mut lease = granted.map_err(|why| Refusal::of(why, app.upstream.address()))?;
+    let mut lease = granted.map_err(|refused| Refusal::of(refused, app.upstream.address()))?;
     record.granted(&lease);
     // Also a wish for HTTP/2 (`Upgrade: h2c`): it is no reason to let a request past the slots.
     headers::clean_request(&mut parts.headers);

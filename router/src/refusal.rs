@@ -1,5 +1,7 @@
 //! Errors of the router's own, as HTTP answers in the dialect of the route.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::response::Response;
 use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -8,8 +10,15 @@ use serde_json::json;
 use thiserror::Error;
 
 use crate::body::BodyError;
+use crate::dispatch::Refused;
 use crate::slots::Refusal as SlotRefusal;
 use crate::upstream::UpstreamError;
+
+/// What Anthropic's servers answer when they are overloaded.
+const OVERLOADED: StatusCode = match StatusCode::from_u16(529) {
+    Ok(status) => status,
+    Err(_) => panic!("a valid status"),
+};
 
 /// Why the router answers by itself. Each message says what to do and quotes nothing of the request's body.
 #[derive(Debug, Error)]
@@ -35,17 +44,41 @@ pub(crate) enum Refusal {
     Unreachable { address: String },
     #[error("the router is stopping: send the request again in a moment")]
     Stopping,
+    #[error("{reason}")]
+    Busy { reason: String, retry_after: Duration },
 }
 
 impl Refusal {
-    pub(crate) fn of(why: SlotRefusal, address: String) -> Self {
-        match why {
-            SlotRefusal::Unreachable => Self::Unreachable { address },
-            SlotRefusal::Stopping => Self::Stopping,
+    pub(crate) fn of(refused: Refused, address: String) -> Self {
+        let reason = match refused.why {
+            SlotRefusal::Unreachable => return Self::Unreachable { address },
+            SlotRefusal::Stopping => return Self::Stopping,
+            SlotRefusal::Full { waiting } => format!(
+                "the server is overloaded, {waiting} requests wait for it: send this one again later, or raise \
+                 queue.max_waiting"
+            ),
+            SlotRefusal::SessionFull { waiting } => format!(
+                "the server is overloaded, {waiting} requests of this session wait for it: send this one again when \
+                 they are over, or raise queue.max_per_session"
+            ),
+            SlotRefusal::TimedOut { after } => format!(
+                "the server is overloaded, no slot became free within {} s: send the request again, or raise \
+                 queue.max_wait",
+                after.as_secs()
+            ),
+        };
+        Self::Busy { reason, retry_after: refused.retry_after }
+    }
+
+    /// Anthropic's clients know a status of their own for an overloaded server.
+    pub(crate) fn status_on(&self, path: &str) -> StatusCode {
+        match self {
+            Self::Busy { .. } if is_anthropic(path) => OVERLOADED,
+            _ => self.status(),
         }
     }
 
-    pub(crate) fn status(&self) -> StatusCode {
+    fn status(&self) -> StatusCode {
         match self {
             Self::Body(_) | Self::Incomplete => StatusCode::BAD_REQUEST,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -54,13 +87,15 @@ impl Refusal {
             Self::Connect => StatusCode::METHOD_NOT_ALLOWED,
             Self::Upstream(UpstreamError::Path(_) | UpstreamError::RequestBody) => StatusCode::BAD_REQUEST,
             Self::Upstream(_) | Self::Unreachable { .. } => StatusCode::BAD_GATEWAY,
-            Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Stopping | Self::Busy { .. } => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
     /// OpenAI's and llama-server's word for the kind of error.
     fn openai_type(&self) -> &'static str {
         match self.status() {
+            // Codex tries again only after this one.
+            _ if matches!(self, Self::Busy { .. }) => "server_error",
             StatusCode::UNAUTHORIZED => "authentication_error",
             StatusCode::FORBIDDEN => "permission_error",
             StatusCode::SERVICE_UNAVAILABLE => "unavailable_error",
@@ -81,23 +116,32 @@ impl Refusal {
         }
     }
 
+    /// In how many seconds it is worth trying again.
+    fn retry_after(&self) -> Option<u64> {
+        match self {
+            Self::Stopping => Some(2),
+            Self::Busy { retry_after, .. } => Some(retry_after.as_millis().div_ceil(1000) as u64),
+            _ => None,
+        }
+    }
+
     /// The answer, in the shape that clients of `path` understand.
     pub(crate) fn response(&self, path: &str) -> Response {
         let message = self.to_string();
-        let body = if path.starts_with("/v1/messages") {
+        let body = if is_anthropic(path) {
             json!({"type": "error", "error": {"type": self.anthropic_type(), "message": message}})
         } else {
-            json!({"error": {"code": self.status().as_u16(), "message": message, "type": self.openai_type()}})
+            json!({"error": {"code": self.status_on(path).as_u16(), "message": message, "type": self.openai_type()}})
         };
         let mut response = Response::new(Body::from(body.to_string()));
-        *response.status_mut() = self.status();
+        *response.status_mut() = self.status_on(path);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if matches!(self, Self::Key) {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if matches!(self, Self::Stopping) {
-            headers.insert(RETRY_AFTER, HeaderValue::from_static("2"));
+        if let Some(seconds) = self.retry_after() {
+            headers.insert(RETRY_AFTER, seconds.into());
         }
         if matches!(self, Self::TooLarge { .. } | Self::Incomplete) {
             // The rest of the body is not read, so the connection can't be used again.
@@ -105,4 +149,8 @@ impl Refusal {
         }
         response
     }
+}
+
+fn is_anthropic(path: &str) -> bool {
+    path.starts_with("/v1/messages")
 }

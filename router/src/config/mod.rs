@@ -5,6 +5,7 @@
 
 mod identity;
 mod keys;
+mod queue;
 mod sources;
 mod values;
 
@@ -17,9 +18,10 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 pub use crate::identify::Rules;
-pub use crate::slots::{Concurrent, PinPolicy};
+pub use crate::slots::{Concurrent, PinPolicy, Policy, Queue};
 pub use identity::IdentitySettings;
 pub use keys::ClientKey;
+pub use queue::QueueSettings;
 pub use sources::{Args, Settings};
 pub use values::{ByteSize, LogFormat, Secret, Upstream};
 
@@ -28,6 +30,7 @@ use sources::{Environment, PREFIX};
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
 const DEFAULT_MAX_BODY: u64 = 256 << 20;
 const DEFAULT_DRAIN: u64 = 30;
+const DEFAULT_STUCK: u64 = 600;
 const DEFAULT_EVENT_DAYS: u32 = 30;
 /// A day: a longer drain is a mistyped unit, not a wish.
 const LONGEST_DRAIN: u64 = 86_400;
@@ -45,6 +48,10 @@ pub struct Config {
     pub pin: PinPolicy,
     /// What becomes of a session's request whose slot is busy.
     pub concurrent: Concurrent,
+    /// How many requests may wait for a slot, and how long.
+    pub queue: Queue,
+    /// Work past the router that makes no progress for so long is reported; `None` never is.
+    pub upstream_stuck: Option<Duration>,
     /// Largest accepted request body, in bytes; at least 1.
     pub max_body: u64,
     /// How long running streams may take to end at shutdown.
@@ -178,6 +185,12 @@ impl Config {
         self.state_dir.join("router.sqlite")
     }
 
+    /// What decides about slots.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        Policy { pin: self.pin, concurrent: self.concurrent, queue: self.queue, stuck: self.upstream_stuck }
+    }
+
     /// The settings in force as a configuration file; holds the paths of key files, never the keys.
     #[must_use]
     pub fn to_toml(&self) -> String {
@@ -189,6 +202,7 @@ impl Config {
             line("pin", spelling(self.pin)),
             line("concurrent", spelling(self.concurrent)),
             line("max_body", integer(self.max_body)),
+            line("upstream_stuck", integer(self.upstream_stuck.map_or(0, |limit| limit.as_secs()))),
             line("drain", integer(self.drain.as_secs())),
             line("event_days", i64::from(self.event_days)),
             line("log_format", spelling(self.log_format)),
@@ -198,7 +212,7 @@ impl Config {
         let files =
             [("api_key_file", &self.api_key_file), ("upstream_api_key_file", &self.upstream_api_key_file)];
         lines.extend(files.iter().filter_map(|(key, file)| Some(line(key, path(file.as_ref()?)))));
-        lines.concat() + &identity::to_toml(&self.identity)
+        lines.concat() + &queue::to_toml(&self.queue) + &identity::to_toml(&self.identity)
     }
 
     fn resolve(
@@ -248,6 +262,11 @@ fn drain(seconds: u64) -> Result<Duration, ConfigError> {
     Ok(Duration::from_secs(seconds))
 }
 
+/// 0 turns it off.
+fn stuck(seconds: u64) -> Option<Duration> {
+    (seconds > 0).then(|| Duration::from_secs(seconds))
+}
+
 /// Names in lower case, without the empty ones a trailing comma leaves.
 fn host_names(names: Vec<String>) -> Result<Vec<String>, ConfigError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
@@ -270,6 +289,8 @@ impl Settings {
             state_dir: self.state_dir.unwrap_or_else(|| PathBuf::from(".")),
             pin: self.pin.unwrap_or_default(),
             concurrent: self.concurrent.unwrap_or_default(),
+            queue: self.queue.unwrap_or_default().into_queue(),
+            upstream_stuck: stuck(self.upstream_stuck.unwrap_or(DEFAULT_STUCK)),
             max_body: self.max_body.map_or(DEFAULT_MAX_BODY, |ByteSize(bytes)| bytes),
             drain: drain(self.drain.unwrap_or(DEFAULT_DRAIN))?,
             event_days: self.event_days.unwrap_or(DEFAULT_EVENT_DAYS),
@@ -323,6 +344,7 @@ mod tests {
         assert_eq!(config.database(), Path::new("./router.sqlite"));
         assert_eq!(config.pin, PinPolicy::Auto);
         assert_eq!(config.concurrent, Concurrent::Wait);
+        assert_eq!(config.policy(), Policy::default());
         assert_eq!(config.max_body, 268_435_456);
         assert_eq!(config.drain, Duration::from_secs(30));
         assert_eq!(config.event_days, 30);
@@ -413,6 +435,26 @@ mod tests {
             let (_dir, path) = file(text);
             let message = complaint(&["--config", &path], &[]);
             assert!(message.starts_with(&path) && message.contains(needle), "{message}");
+        }
+    }
+
+    #[test]
+    fn what_the_file_says_of_the_queue_is_in_force_and_printed() {
+        let (_dir, path) = file("upstream_stuck = 0\n[queue]\nmax_wait = 7\nmax_per_session = 1\n");
+        let config = resolve(&["--config", &path], &[]).unwrap();
+        let queue = Queue { max_wait: Duration::from_secs(7), max_per_session: 1, ..Queue::default() };
+        assert_eq!((config.queue, config.upstream_stuck), (queue, None));
+        let (_dir, path) = file(&config.to_toml());
+        let again = resolve(&["--config", &path], &[]).unwrap();
+        assert_eq!((again.queue, again.upstream_stuck), (queue, None));
+    }
+
+    #[test]
+    fn a_queue_in_which_nobody_could_wait_is_refused() {
+        for key in ["max_wait", "max_waiting", "max_per_session"] {
+            let (_dir, path) = file(&format!("[queue]\n{key} = 0\n"));
+            let message = complaint(&["--config", &path], &[]);
+            assert!(message.starts_with(&format!("{path}:2: ")) && message.contains("nonzero"), "{message}");
         }
     }
 

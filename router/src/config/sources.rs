@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::ConfigError;
 use super::identity::IdentitySettings;
+use super::queue::QueueSettings;
 use super::values::{ByteSize, LogFormat, Upstream};
 use crate::slots::{Concurrent, PinPolicy};
 
@@ -52,8 +53,8 @@ EXAMPLES:
 
 Each option can also be set in the environment as SLOT_ROUTER_ and its name (SLOT_ROUTER_MAX_BODY,
 SLOT_ROUTER_ALLOWED_HOSTS with commas) or in the file (max_body = \"64MiB\", allowed_hosts = [\"gpu.lan\"]).
-Where sessions are looked for is set in the file only, in its section [identity]. Flags beat the environment, the
-environment beats the file. An empty variable counts as absent.";
+Where sessions are looked for and how many requests may wait is set in the file only, in its sections [identity] and
+[queue]. Flags beat the environment, the environment beats the file. An empty variable counts as absent.";
 
 /// The command line.
 #[derive(Debug, Clone, Default, Parser)]
@@ -117,6 +118,12 @@ pub struct Settings {
     /// Where sessions are looked for; only in the file.
     #[arg(skip)]
     pub identity: Option<IdentitySettings>,
+    /// How many may wait, and how long; only in the file.
+    #[arg(skip)]
+    pub queue: Option<QueueSettings>,
+    /// Seconds after which work past the router that makes no progress is reported, 0 = never; only in the file.
+    #[arg(skip)]
+    pub upstream_stuck: Option<u64>,
 }
 
 impl Settings {
@@ -149,6 +156,8 @@ impl Settings {
             allowed_hosts: self.allowed_hosts.or(lower.allowed_hosts),
             upstream_api_key_file: self.upstream_api_key_file.or(lower.upstream_api_key_file),
             identity: self.identity.or(lower.identity),
+            queue: self.queue.or(lower.queue),
+            upstream_stuck: self.upstream_stuck.or(lower.upstream_stuck),
         }
     }
 }
@@ -201,6 +210,8 @@ impl Environment {
             allowed_hosts: self.get("ALLOWED_HOSTS", list)?,
             upstream_api_key_file: self.get("UPSTREAM_API_KEY_FILE", path)?,
             identity: None,
+            queue: None,
+            upstream_stuck: None,
         })
     }
 

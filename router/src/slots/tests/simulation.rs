@@ -91,7 +91,7 @@ impl Simulation {
         };
         let tasks = if self.random.below(6) == 0 { 2 + self.random.below(3) as u32 } else { 1 };
         let heeds = [Heeds::Yes, Heeds::Yes, Heeds::Yes, Heeds::Yes, Heeds::Perhaps, Heeds::No];
-        let shape = Shape { tasks, heeds_slot: heeds[self.random.below(6)] };
+        let shape = Shape { tasks, heeds_slot: heeds[self.random.below(6)], ..Shape::default() };
         self.waiting.push(self.world.enqueue_shaped(want, shape));
     }
 

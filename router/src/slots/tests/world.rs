@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use session_slot_identity::SessionId;
 
 use crate::slots::{
-    Action, Concurrent, Due, End, Grant, Heeds, Launch, LeaseId, Output, PinPolicy, ProbeId, Reading,
+    Action, Concurrent, Due, End, Grant, Heeds, Launch, LeaseId, Output, PinPolicy, Policy, ProbeId, Reading,
     Refusal, SeenSlot, Shape, SlotId, SlotTable, Ticket, Want,
 };
 
@@ -78,9 +78,13 @@ impl World {
         Self::with(slots, PinPolicy::Auto, Concurrent::Spill)
     }
 
-    pub(super) fn with(slots: usize, policy: PinPolicy, concurrent: Concurrent) -> Self {
+    pub(super) fn with(slots: usize, pin: PinPolicy, concurrent: Concurrent) -> Self {
+        Self::under(slots, Policy { pin, concurrent, ..Policy::default() })
+    }
+
+    pub(super) fn under(slots: usize, policy: Policy) -> Self {
         Self {
-            table: SlotTable::new(policy, concurrent),
+            table: SlotTable::new(policy),
             now: Instant::now(),
             server: vec![ServerSlot::default(); slots],
             clears_idle: false,
@@ -197,7 +201,7 @@ impl World {
 
     /// A request of several tasks, or to a route that does not heed `id_slot`.
     pub(super) fn enqueue_shaped(&mut self, want: Want, shape: Shape) -> Ticket {
-        let ticket = self.table.enqueue(want.clone(), shape, self.now);
+        let ticket = self.table.enqueue(want.clone(), shape, self.now).expect("there is room");
         self.shapes.insert(ticket, shape);
         if let Want::Session(session) = want {
             self.witness.seen.insert(session.clone(), self.now);
@@ -247,7 +251,12 @@ impl World {
         }
         let tokens = 100 + self.next_task as u64;
         self.server[index] = ServerSlot {
-            seen: SeenSlot { id_task: Some(self.next_task), tokens: Some(tokens), processing: true },
+            seen: SeenSlot {
+                id_task: Some(self.next_task),
+                tokens: Some(tokens),
+                processing: true,
+                ..SeenSlot::default()
+            },
             runs: Some(runs),
         };
     }
