@@ -47,6 +47,9 @@ pub const MAX_SESSIONS: NonZeroUsize = NonZeroUsize::new(65_536).expect("a posit
 /// else's, would ask anyway; direct traffic in between only makes the slot look cold or, at worst, wrongly warm.
 const LOOK_AFTER: Duration = Duration::from_millis(10);
 
+/// More slots than any server has.
+const UNCOUNTED: usize = 1 << 16;
+
 /// The slot table of one llama-server.
 #[derive(Debug)]
 pub struct SlotTable {
@@ -456,7 +459,8 @@ impl SlotTable {
 
     /// Slots that a request takes.
     fn width(&self, waiter: &Waiter) -> usize {
-        let all = self.slots.len().max(1);
+        // A server that has not said how many slots it has: narrowed down once it does (see `resize`).
+        let all = if self.counted { self.slots.len().max(1) } else { UNCOUNTED };
         match (&waiter.want, waiter.shape.tasks) {
             (_, 0 | 1) => 1,
             // Its first task, or each of them, names a slot: it has to find the whole server idle.

@@ -108,6 +108,8 @@ impl SlotTable {
             self.lose_home(&session);
         }
         self.slots.resize_with(count, Slot::default);
+        // What was sent before the server had said how many slots it has can't have more.
+        self.leases.values_mut().for_each(|held| held.width = held.width.min(count.max(1)));
     }
 
     fn go_blind(&mut self, count: Option<u32>, now: Instant) {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use session_slot_identity::SessionId;
 
+use super::fairness::Patience;
 use crate::slots::{
     Action, Concurrent, Due, End, Grant, Heeds, Launch, LeaseId, Output, PinPolicy, Policy, ProbeId, Reading,
     Refusal, SeenSlot, Shape, SlotId, SlotTable, Ticket, Want,
@@ -45,6 +46,9 @@ pub(super) struct World {
     pub(super) refused: HashMap<Ticket, Refusal>,
     /// In the order they were granted.
     pub(super) grants: Vec<Ticket>,
+    pub(super) overwritten: Vec<(String, SlotId)>,
+    pub(super) stuck: Vec<SlotId>,
+    patience: Patience,
     witness: Witness,
 }
 
@@ -95,6 +99,9 @@ impl World {
             granted: HashMap::new(),
             refused: HashMap::new(),
             grants: Vec::new(),
+            overwritten: Vec::new(),
+            stuck: Vec::new(),
+            patience: Patience::default(),
             witness: Witness::default(),
         }
     }
@@ -116,8 +123,11 @@ impl World {
 
     pub(super) fn answer(&mut self, probe: ProbeId, reading: Reading) {
         let before = self.owners();
+        let may_go = self.could_go_now(probe, &reading);
         self.table.observe(probe, reading, self.now);
         self.collect(&before);
+        self.table.renew_probes(probe);
+        self.patience.note(may_go, &self.granted);
     }
 
     /// Probes while the table has news to ask about.
@@ -190,6 +200,8 @@ impl World {
                     self.granted.insert(grant.ticket, grant);
                 }
                 Output::Refused { ticket, why } => drop(self.refused.insert(ticket, why)),
+                Output::Overwritten { session, slot } => self.overwritten.push((session.to_string(), slot)),
+                Output::Stuck { slot, .. } => self.stuck.push(slot),
                 _ => {}
             }
         }
@@ -201,13 +213,17 @@ impl World {
 
     /// A request of several tasks, or to a route that does not heed `id_slot`.
     pub(super) fn enqueue_shaped(&mut self, want: Want, shape: Shape) -> Ticket {
-        let ticket = self.table.enqueue(want.clone(), shape, self.now).expect("there is room");
+        self.try_enqueue(want, shape).expect("there is room")
+    }
+
+    pub(super) fn try_enqueue(&mut self, want: Want, shape: Shape) -> Result<Ticket, Refusal> {
+        let ticket = self.table.enqueue(want.clone(), shape, self.now)?;
         self.shapes.insert(ticket, shape);
         if let Want::Session(session) = want {
             self.witness.seen.insert(session.clone(), self.now);
             self.witness.asking.insert(ticket, session);
         }
-        ticket
+        Ok(ticket)
     }
 
     /// Enqueues and settles; the grant, if there was one.
