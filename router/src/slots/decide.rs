@@ -58,10 +58,6 @@ impl SlotTable {
     /// Grants whoever may go, in turn, given the answer to `probe`.
     pub(super) fn grant_waiting(&mut self, probe: ProbeId, now: Instant) {
         self.note_who_waits(now);
-        if probe < self.granted_from && self.sight == Sight::Clear {
-            // Somebody was granted a slot while the server was silent: this answer may show how it was before.
-            return self.reconsider();
-        }
         let order = self.in_turn();
         let mut line: Vec<Option<Waiter>> = self.waiters.drain(..).map(Some).collect();
         let (mut landing, mut foreign, mut granted) = (false, false, Vec::new());
@@ -311,7 +307,6 @@ impl SlotTable {
             self.running.entry(session.clone()).or_default().push(number);
         }
         self.landing_poll.reset();
-        self.granted_from = self.asked.next();
         let primes = matches!(launch, Launch::Pin { prime: true, .. });
         let after_task = self.slots.iter().filter_map(|slot| slot.seen.id_task).max();
         let landing_from = (!primes).then(|| self.asked.next());

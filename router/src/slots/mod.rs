@@ -81,8 +81,6 @@ pub struct SlotTable {
     foreign_poll: Backoff,
     /// When foreign work is looked at although nobody waits.
     stuck_poll: Option<Instant>,
-    /// An answer to an earlier probe is older than the last grant.
-    granted_from: ProbeId,
     next_lease: u64,
     next_ticket: u64,
     /// Counts arrivals, and departures that let others pass (see `queue`).
@@ -194,7 +192,6 @@ impl SlotTable {
             landing_poll: Backoff::landing(),
             foreign_poll: Backoff::patient(),
             stuck_poll: None,
-            granted_from: ProbeId(0),
             next_lease: 0,
             next_ticket: 0,
             turns: 0,

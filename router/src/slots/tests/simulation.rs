@@ -304,7 +304,7 @@ pub(super) fn for_each_seed(schedule: impl Fn(u64) + std::panic::RefUnwindSafe) 
 
 /// `SIMULATION_SEEDS=7-7` repeats the schedule of seed 7; a long range looks for rarer ones.
 fn seeds() -> std::ops::RangeInclusive<u64> {
-    let range = std::env::var("SIMULATION_SEEDS").unwrap_or_else(|_| "1-1500".to_owned());
+    let range = std::env::var("SIMULATION_SEEDS").unwrap_or_else(|_| "1-1000".to_owned());
     let (first, last) = range.split_once('-').expect("SIMULATION_SEEDS is FIRST-LAST");
     first.parse().expect("a number")..=last.parse().expect("a number")
 }

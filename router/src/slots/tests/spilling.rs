@@ -367,6 +367,20 @@ fn what_a_silent_server_holds_is_not_taken_for_empty() {
 }
 
 #[test]
+fn an_answer_from_before_a_turn_ended_does_not_show_its_slot_to_be_empty() {
+    let (mut world, _main) = clearing_with_one_at_work();
+    let of_b = world.ask(turn("b")).expect("a slot is free");
+    let side = world.enqueue(turn("a"));
+    let probe = world.table.probe_asked();
+    let before = world.reading();
+    let slot = world.land(of_b.lease);
+    let tokens = world.stop(slot);
+    world.table.release(of_b.lease, End::Complete { tokens: Some(tokens), slot: None }, world.now);
+    world.answer(probe, before);
+    assert!(!world.granted.contains_key(&side), "its start would take what b has just left");
+}
+
+#[test]
 fn on_a_server_without_slots_endpoint_a_second_request_waits() {
     let mut world = World::spilling(3);
     for _ in 0..2 {
