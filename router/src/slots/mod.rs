@@ -255,8 +255,8 @@ impl SlotTable {
         }
         match end {
             End::Unsent | End::Declined => drop(self.remove_lease(lease.number)),
-            // It is most likely over, so the looks begin close to each other.
-            End::Complete { .. } if self.is_resumable(lease) => {
+            // It is most likely over, so the looks begin close to each other, and without `/slots` it is taken for over.
+            End::Complete { .. } if self.is_resumable(lease) && self.sight != Sight::Blind => {
                 self.start_leaving(lease.number, Backoff::landing(), now);
             }
             End::Complete { tokens, slot } => self.complete(lease.number, tokens, slot, now),

@@ -8,7 +8,8 @@
 //!   slot could be spared.
 //! * Nor does anything run beside a request of the session whose slot the server chose: where that ends may become
 //!   the session's home.
-//! * Nor while the session's own turn is leaving: its slot is about to be free, and what comes next belongs there.
+//! * Nor while the session's own turn is leaving: its slot is about to be free, and what comes next belongs there (but
+//!   not behind one that goes on without its client).
 //! * A slot that may hold something of a session seen within five minutes is not taken. It surely holds nothing if
 //!   `/slots` has just shown it empty; what a silent server, or one without `/slots`, has in it can't be known.
 //! * A server that clears idle slots, or that may be one, moves what they hold to a RAM cache that may be too small

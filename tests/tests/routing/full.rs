@@ -34,12 +34,15 @@ async fn one_more_than_may_wait_is_told_to_come_back_in_the_dialect_of_its_route
     router.wait_waiting(1).await;
     let openai = client::send(chat_request(&router.url(), "b", "refused")).await;
     let error = &openai.json()["error"];
-    assert_eq!((openai.status, &error["type"], &error["code"]), (503, &json!("server_error"), &json!(503)));
+    assert_eq!(
+        (openai.status.as_u16(), &error["type"], &error["code"]),
+        (503, &json!("server_error"), &json!(503))
+    );
     let messages =
         json!({"model": "m", "max_tokens": 4, "messages": [{"role": "user", "content": "refused"}]});
     let anthropic = client::post_json(format!("{}/v1/messages", router.url()), messages.to_string()).await;
     let body = anthropic.json();
-    let told = (anthropic.status, &body["type"], &body["error"]["type"]);
+    let told = (anthropic.status.as_u16(), &body["type"], &body["error"]["type"]);
     assert_eq!(told, (529, &json!("error"), &json!("overloaded_error")));
     for answer in [openai, anthropic] {
         assert!((1..=300).contains(&retry_after(&answer)), "{}", retry_after(&answer));

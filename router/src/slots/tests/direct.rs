@@ -212,6 +212,20 @@ fn without_slots_to_look_at_a_resumable_request_is_given_longer_than_others() {
 }
 
 #[test]
+fn without_slots_to_look_at_a_resumable_request_whose_answer_has_ended_is_over() {
+    let mut world = World::new(1, PinPolicy::Auto);
+    let tickets = ["a", "b"].map(|name| {
+        let ticket = world.enqueue_shaped(turn(name), resumable());
+        let probe = world.table.probe_asked();
+        world.answer(probe, Reading::Blind(Some(1)));
+        let lease = world.granted[&ticket].lease;
+        world.table.release(lease, End::Complete { tokens: None, slot: None }, world.now);
+        ticket
+    });
+    assert_eq!(world.grants, tickets);
+}
+
+#[test]
 fn a_request_beside_one_that_outlives_its_client_may_spill() {
     let mut world = World::with(3, PinPolicy::Auto, Concurrent::Spill);
     world.turn("a");
