@@ -26,7 +26,7 @@ pub(super) struct Waiter {
     /// or a trickle of changes elsewhere would hold it up for ever.
     pub(super) news: ProbeId,
     /// Its place among the heads: when it came, or when a request of its session before it went.
-    turn: u64,
+    pub(super) turn: u64,
     /// It could not be granted at once.
     pub(super) waited: bool,
 }

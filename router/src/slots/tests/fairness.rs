@@ -1,10 +1,11 @@
 //! Nobody starves: what may pass a waiter is bounded, in thousands of seeded schedules.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::simulation::{Simulation, for_each_seed};
 use super::world::{World, turn};
-use crate::slots::{Grant, Heeds, PinPolicy, ProbeId, Reading, Shape, Ticket, Want};
+use crate::slots::queue::Waiter;
+use crate::slots::{Heeds, PinPolicy, ProbeId, Reading, Shape, Ticket, Want};
 
 /// So many answers of `/slots` in a row may leave a waiter whose slot is free and who waits for nothing else: one that
 /// was asked for before its slot became free, and one before what runs elsewhere was seen to run there.
@@ -15,38 +16,55 @@ const LOOKS: u32 = 3;
 pub(super) struct Patience(HashMap<Ticket, u32>);
 
 impl Patience {
-    /// Panics when one of those that could go has been left waiting too often.
-    pub(super) fn note(&mut self, could_go: Vec<Ticket>, granted: &HashMap<Ticket, Grant>) {
-        let left = could_go.into_iter().filter(|ticket| !granted.contains_key(ticket));
-        self.0 = left.map(|ticket| (ticket, self.0.get(&ticket).copied().unwrap_or_default() + 1)).collect();
+    /// Panics when one that could go has been left too often: it could before the answer and after it, or its slot is
+    /// still free and somebody with a later turn has been granted another.
+    pub(super) fn note(&mut self, before: &Waiting, after: &Waiting, granted: &[Ticket]) {
+        let latest = granted.iter().filter_map(|ticket| before.turns.get(ticket)).max();
+        let passed =
+            |ticket: &Ticket| latest > before.turns.get(ticket) && after.home_is_free.contains(ticket);
+        let left = before.could_go.iter().filter(|ticket| after.could_go.contains(ticket) || passed(ticket));
+        self.0 = left.map(|ticket| (*ticket, self.0.get(ticket).copied().unwrap_or_default() + 1)).collect();
         let worst = self.0.iter().find(|(_, looks)| **looks > LOOKS);
         assert_eq!(worst, None, "its slot is free and it is left waiting");
     }
 }
 
+/// The queue at one moment.
+pub(super) struct Waiting {
+    turns: HashMap<Ticket, u64>,
+    /// The home of their session is idle, on the server and as far as leases go.
+    home_is_free: HashSet<Ticket>,
+    /// ... and nothing is on its way, and nobody waits for several slots.
+    could_go: HashSet<Ticket>,
+}
+
 impl World {
-    /// Waiters with nothing in their way: their session's home is idle, on the server and as far as leases go, nothing is
-    /// on its way, and nobody waits for several slots.
-    pub(super) fn could_go_now(&self, probe: ProbeId, reading: &Reading) -> Vec<Ticket> {
-        let Reading::Slots(seen) = reading else { return Vec::new() };
-        let table = &self.table;
-        let room = self.server.iter().filter(|slot| slot.runs.is_none()).count();
-        let quiet = self.on_the_way.is_empty() && table.leases.values().all(|held| held.landed);
-        let taken: usize = table.leases.values().map(|held| held.width).sum();
-        let wide = table.waiters.iter().any(|waiter| waiter.shape.tasks > 1);
-        let never = table.policy.pin == PinPolicy::Never;
-        if !quiet || wide || never || room == 0 || taken >= self.server.len() {
-            return Vec::new();
+    /// Who waits, and who of those has nothing in his way, given the answer to `probe`.
+    pub(super) fn waiting(&self, probe: ProbeId, reading: &Reading) -> Waiting {
+        let waiters = &self.table.waiters;
+        let free = waiters.iter().filter(|waiter| self.home_is_free(waiter, probe, reading));
+        let home_is_free: HashSet<Ticket> = free.map(|waiter| waiter.ticket).collect();
+        Waiting {
+            turns: waiters.iter().map(|waiter| (waiter.ticket, waiter.turn)).collect(),
+            could_go: if self.is_quiet() { home_is_free.clone() } else { HashSet::new() },
+            home_is_free,
         }
-        let free = |waiter: &&crate::slots::queue::Waiter| {
-            let Want::Session(session) = &waiter.want else { return false };
-            let Some(home) = table.home_of(session) else { return false };
-            let home = home.0 as usize;
-            let idle = self.server[home].runs.is_none() && !seen.get(home).is_none_or(|slot| slot.processing);
-            let plain = waiter.shape.heeds_slot == Heeds::Yes && waiter.probe <= probe;
-            idle && plain && table.slots[home].lease.is_none() && !table.running.contains_key(session)
-        };
-        table.waiters.iter().filter(free).map(|waiter| waiter.ticket).collect()
+    }
+
+    fn is_quiet(&self) -> bool {
+        let landed = self.on_the_way.is_empty() && self.table.leases.values().all(|held| held.landed);
+        landed && self.table.waiters.iter().all(|waiter| waiter.shape.tasks == 1)
+    }
+
+    fn home_is_free(&self, waiter: &Waiter, probe: ProbeId, reading: &Reading) -> bool {
+        let (Reading::Slots(seen), Want::Session(session)) = (reading, &waiter.want) else { return false };
+        let table = &self.table;
+        let Some(home) = table.home_of(session).map(|slot| slot.0 as usize) else { return false };
+        let room = self.server.iter().any(|slot| slot.runs.is_none()) && table.taken() < self.server.len();
+        let idle = self.server[home].runs.is_none() && seen.get(home).is_some_and(|slot| !slot.processing);
+        let plain = waiter.shape.heeds_slot == Heeds::Yes && table.policy.pin != PinPolicy::Never;
+        let next = waiter.probe <= probe && !table.running.contains_key(session);
+        room && idle && plain && next && table.slots[home].lease.is_none()
     }
 }
 

@@ -1,5 +1,5 @@
 //! Thousands of seeded random schedules: arrivals, landings, ends, clients that leave at every stage, requests that
-//! outlive them, a full queue, late and missing answers.
+//! outlive them, a full queue, late and missing answers, restarts of the server.
 //!
 //! The model in `world` panics when a request names a busy slot; this file checks the rest: nothing is granted
 //! twice, a session runs one turn at a time unless it may spill, no spilled request harms a session, a primed slot is still filled when its request lands, and everyone is
@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use super::world::{Runs, World, turn};
 use crate::slots::{
-    Concurrent, Due, End, Grant, Heeds, Launch, LeaseId, PinPolicy, Policy, ProbeId, Queue, Reading, Refusal,
-    Shape, SlotId, Ticket, Want,
+    Concurrent, Due, End, Generation, Grant, Heeds, Launch, LeaseId, PinPolicy, Policy, ProbeId, Queue,
+    Reading, Refusal, Shape, SlotId, Ticket, Want,
 };
 
 /// A small generator, so that a seed means the same schedule everywhere (xorshift64*).
@@ -54,6 +54,10 @@ pub(super) struct Simulation {
     /// Leases whose slot is being or has been primed, with whether the primer has ended.
     priming: Vec<LeaseId>,
     running: HashSet<LeaseId>,
+    /// Leases that a restart of the server has ended, and whose end has not been heard of yet.
+    void: Vec<LeaseId>,
+    /// In this life of the server that the table knows the server has died.
+    died_in: Option<Generation>,
 }
 
 impl Simulation {
@@ -80,6 +84,8 @@ impl Simulation {
             live: Vec::new(),
             priming: Vec::new(),
             running: HashSet::new(),
+            void: Vec::new(),
+            died_in: None,
         }
     }
 
@@ -98,6 +104,8 @@ impl Simulation {
             4 | 5 => self.advance_one(),
             6 => self.end_one(),
             9 if self.random.below(4) == 0 => self.begin_answer(),
+            7 if self.random.below(40) == 0 => self.restart(arrivals),
+            7 if !self.void.is_empty() => self.end_late(),
             7 => self.foreign(arrivals),
             _ => self.probe_on(),
         }
@@ -229,11 +237,46 @@ impl Simulation {
 
     /// Direct traffic, but only while no answer is under way: what it then races with can't be seen by anybody.
     fn foreign(&mut self, arrivals: bool) {
-        let quiet = self.foreign && matches!(self.probe, Probe::None) && self.world.on_the_way.is_empty();
+        let quiet = self.foreign
+            && !self.is_unnoticed()
+            && matches!(self.probe, Probe::None)
+            && self.world.on_the_way.is_empty();
         if let Some(slot) = self.world.free_choice().filter(|_| quiet && arrivals && !self.world.clears_idle)
         {
             self.world.start(slot, Runs::Foreign);
         }
+    }
+
+    /// Only while nothing is under way: a request that reaches the new server before the table has noticed it is lost to
+    /// the table.
+    fn restart(&mut self, arrivals: bool) {
+        let quiet = matches!(self.probe, Probe::None) && self.world.on_the_way.is_empty();
+        let used = self.world.server.iter().any(|slot| slot.seen.id_task.is_some());
+        if quiet && used && arrivals {
+            self.world.restart();
+            self.died_in = Some(self.world.table.generation);
+            self.void.extend(self.live.drain(..).map(|grant| grant.lease));
+            self.priming.clear();
+            self.running.clear();
+        }
+    }
+
+    /// A lease that a restart has ended is released: once the restart has been noticed that moves nothing.
+    fn end_late(&mut self) {
+        let lease = self.void.swap_remove(self.random.below(self.void.len()));
+        if self.is_unnoticed() {
+            // All that is seen of it so far is that the connection is gone.
+            return self.world.table.release(lease, End::Broken, self.world.now);
+        }
+        let before = format!("{:?}", self.world.table.snapshot(self.world.now));
+        let ends = [End::Unsent, End::Declined, End::Broken, End::Complete { tokens: Some(7), slot: None }];
+        self.world.table.landed(lease);
+        self.world.table.release(lease, ends[self.random.below(4)], self.world.now);
+        assert_eq!(format!("{:?}", self.world.table.snapshot(self.world.now)), before);
+    }
+
+    fn is_unnoticed(&self) -> bool {
+        self.died_in == Some(self.world.table.generation)
     }
 
     fn probe_on(&mut self) {
@@ -265,6 +308,9 @@ impl Simulation {
     /// Not while there is work past the router, whose slot might be named, nor before the server has said how many slots
     /// it has: neither can be helped.
     fn goes_silent(&mut self) -> bool {
+        if self.is_unnoticed() {
+            return false;
+        }
         let alone =
             self.world.table.counted && self.world.server.iter().all(|slot| slot.runs != Some(Runs::Foreign));
         alone && self.random.below(5) == 0 && self.world.table.next_probe() == Some(Due::Now)

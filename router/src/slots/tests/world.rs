@@ -123,11 +123,13 @@ impl World {
 
     pub(super) fn answer(&mut self, probe: ProbeId, reading: Reading) {
         let before = self.owners();
-        let may_go = self.could_go_now(probe, &reading);
-        self.table.observe(probe, reading, self.now);
+        let (waiting, granted) = (self.waiting(probe, &reading), self.grants.len());
+        self.table.observe(probe, reading.clone(), self.now);
         self.collect(&before);
         self.table.renew_probes(probe);
-        self.patience.note(may_go, &self.granted);
+        // What is renewed was decided about by this answer already.
+        let left = self.waiting(self.table.asked.next(), &reading);
+        self.patience.note(&waiting, &left, &self.grants[granted..]);
     }
 
     /// Probes while the table has news to ask about.
@@ -275,6 +277,13 @@ impl World {
             },
             runs: Some(runs),
         };
+    }
+
+    /// The server dies and starts again with nothing in its slots.
+    pub(super) fn restart(&mut self) {
+        self.server.fill_with(ServerSlot::default);
+        self.on_the_way.clear();
+        self.next_task = 0;
     }
 
     /// The server has ended what runs in `slot`; the tokens it holds now.
