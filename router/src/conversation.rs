@@ -17,6 +17,11 @@ const STREAMS: [&str; 2] = ["/v1/stream", "/v1/streams"];
 const PREFIX_BYTES: usize = 16;
 const PARAMETERS: [&str; 2] = ["conv_id=", "conversation_id="];
 
+/// The request may outlive its client.
+pub(crate) fn is_named_in(headers: &HeaderMap) -> bool {
+    headers.contains_key(CONVERSATION)
+}
+
 /// Makes the conversation named in the headers of a turn that of `owner`: its session, or its user.
 pub(crate) fn name_in(headers: &mut HeaderMap, owner: Option<&str>) {
     let Some(owner) = owner else { return };

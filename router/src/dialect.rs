@@ -35,6 +35,11 @@ impl Trouble {
         Self { status, message, kind: None }
     }
 
+    /// The same, called `kind` in OpenAI's dialect.
+    pub(crate) fn of_kind(self, kind: &str) -> Self {
+        Self { kind: Some(kind.to_owned()), ..self }
+    }
+
     /// What the server said instead of a stream, in whichever dialect.
     pub(crate) fn told(status: StatusCode, body: &[u8]) -> Self {
         let said = serde_json::from_slice::<Value>(body).unwrap_or_default();
@@ -86,8 +91,8 @@ impl Dialect {
                 json!({"type": "error", "error": {"type": anthropic_type(trouble.status), "message": message}})
             }
             Self::OpenAi | Self::Responses => {
-                let code = trouble.status.as_u16();
-                json!({"error": {"code": code, "message": message, "type": openai_type(trouble.status)}})
+                let kind = trouble.kind.as_deref().unwrap_or_else(|| openai_type(trouble.status));
+                json!({"error": {"code": trouble.status.as_u16(), "message": message, "type": kind}})
             }
         }
     }
@@ -109,10 +114,8 @@ impl Dialect {
         };
         match self {
             Self::OpenAi => {
-                let own = told.kind.as_deref().unwrap_or_else(|| openai_type(told.status));
-                let kind = if passing { "server_error" } else { own };
-                let error = json!({"code": told.status.as_u16(), "message": told.message, "type": kind});
-                format!("data: {}\n\n", json!({"error": error}))
+                let told = if passing { told.of_kind("server_error") } else { told };
+                format!("data: {}\n\n", self.body(&told))
             }
             Self::Anthropic => format!("event: error\ndata: {}\n\n", self.body(&told)),
             Self::Responses => failed_response(&told),

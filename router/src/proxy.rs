@@ -106,12 +106,13 @@ async fn turn_answer(app: &Arc<App>, turn: Turn, dialect: Dialect, record: Recor
         keep_alive: app.config.keep_alive,
         stall: Stall { after: app.config.upstream_watch.stall, ends: app.config.upstream_watch.end_stalled },
     };
-    alive::respond(Box::pin(turn.run(Arc::clone(app), record)), manners, &app.dispatch).await
+    alive::respond(Box::pin(turn.run(Arc::clone(app), dialect, record)), manners, &app.dispatch).await
 }
 
 fn refuse(mut record: Record, refusal: &Refusal, path: &str) -> Response {
-    record.refused(refusal.status(), &refusal.to_string());
-    refusal.response(Dialect::of(&headers::unescaped(path)))
+    let dialect = Dialect::of(&headers::unescaped(path));
+    record.refused(refusal.status_in(dialect), &refusal.to_string());
+    refusal.response(dialect)
 }
 
 /// The server's answer to a request that takes no slot.

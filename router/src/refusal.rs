@@ -1,5 +1,7 @@
 //! Errors of the router's own, as HTTP answers in the dialect of the route.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::response::Response;
 use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -8,6 +10,7 @@ use thiserror::Error;
 
 use crate::body::BodyError;
 use crate::dialect::{Dialect, Trouble};
+use crate::dispatch::Refused;
 use crate::slots::Refusal as SlotRefusal;
 use crate::upstream::UpstreamError;
 
@@ -39,17 +42,38 @@ pub(crate) enum Refusal {
     Stalled,
     #[error("the router is stopping: send the request again in a moment")]
     Stopping,
+    #[error("{reason}")]
+    Busy { reason: String, retry_after: Duration },
 }
 
 impl Refusal {
-    pub(crate) fn of(why: SlotRefusal, address: String) -> Self {
-        match why {
-            SlotRefusal::Unreachable => Self::Unreachable { address },
-            SlotRefusal::Stopping => Self::Stopping,
-        }
+    pub(crate) fn of(refused: Refused, address: String) -> Self {
+        let reason = match refused.why {
+            SlotRefusal::Unreachable => return Self::Unreachable { address },
+            SlotRefusal::Stopping => return Self::Stopping,
+            SlotRefusal::Full { waiting } => format!(
+                "the server is overloaded, {waiting} requests wait for it: send this one again later, or raise \
+                 queue.max_waiting"
+            ),
+            SlotRefusal::SessionFull { waiting } => format!(
+                "the server is overloaded, {waiting} requests of this session wait for it: send this one again when \
+                 they are over, or raise queue.max_per_session"
+            ),
+            SlotRefusal::TimedOut { after } => format!(
+                "the server is overloaded, no slot became free within {} s: send the request again, or raise \
+                 queue.max_wait",
+                after.as_secs()
+            ),
+        };
+        Self::Busy { reason, retry_after: refused.retry_after }
     }
 
-    pub(crate) fn status(&self) -> StatusCode {
+    /// The status under which clients of the dialect are told.
+    pub(crate) fn status_in(&self, dialect: Dialect) -> StatusCode {
+        dialect.status(self.status())
+    }
+
+    fn status(&self) -> StatusCode {
         match self {
             Self::Body(_) | Self::Incomplete => StatusCode::BAD_REQUEST,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -60,27 +84,40 @@ impl Refusal {
             Self::Upstream(_) | Self::Unreachable { .. } | Self::BrokenOff | Self::Stalled => {
                 StatusCode::BAD_GATEWAY
             }
-            Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Stopping | Self::Busy { .. } => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
     /// As clients are told.
     pub(crate) fn trouble(&self) -> Trouble {
-        Trouble::new(self.status(), self.to_string())
+        let trouble = Trouble::new(self.status(), self.to_string());
+        // Codex tries again only after this one.
+        if matches!(self, Self::Busy { .. }) { trouble.of_kind("server_error") } else { trouble }
+    }
+
+    /// In how many seconds it is worth trying again.
+    fn retry_after(&self) -> Option<u64> {
+        match self {
+            Self::Stopping => Some(2),
+            Self::Busy { retry_after, .. } => {
+                Some(retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0))
+            }
+            _ => None,
+        }
     }
 
     /// The answer, in the shape that clients of the route understand.
     pub(crate) fn response(&self, dialect: Dialect) -> Response {
         let trouble = self.trouble();
         let mut response = Response::new(Body::from(dialect.body(&trouble).to_string()));
-        *response.status_mut() = dialect.status(trouble.status);
+        *response.status_mut() = self.status_in(dialect);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if matches!(self, Self::Key) {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if matches!(self, Self::Stopping) {
-            headers.insert(RETRY_AFTER, HeaderValue::from_static("2"));
+        if let Some(seconds) = self.retry_after() {
+            headers.insert(RETRY_AFTER, seconds.into());
         }
         if matches!(self, Self::TooLarge { .. } | Self::Incomplete) {
             // The rest of the body is not read, so the connection can't be used again.

@@ -50,7 +50,7 @@ pub async fn run(
 ) -> Result<(), RunError> {
     let Opened { store, sessions } = Store::open(&config.database(), config.event_days)?;
     let upstream = Upstream::new(&config)?;
-    let dispatch = Dispatch::new(config.pin, config.concurrent, upstream.clone(), store.clone(), sessions);
+    let dispatch = Dispatch::new(config.policy(), upstream.clone(), store.clone(), sessions);
     let mut watch = tokio::spawn(Arc::clone(&dispatch).watch());
     let drain = config.drain;
     let app = App {

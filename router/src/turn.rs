@@ -14,6 +14,7 @@ use tracing::warn;
 use crate::alive::Form;
 use crate::body::{self, AskedSlot, BodyError, Parsed, SlotEdit};
 use crate::conversation;
+use crate::dialect::Dialect;
 use crate::dispatch::{Lease, Who};
 use crate::headers;
 use crate::identify::Identity;
@@ -70,7 +71,8 @@ impl Turn {
         let session = if let Want::Session(session) = &want { Some(session.as_str()) } else { user };
         conversation::name_in(&mut parts.headers, session);
         let tasks = parsed.as_ref().map_or(1, |parsed| parsed.tasks(taking.lists));
-        let shape = Shape { tasks, heeds_slot: taking.heeds_slot };
+        let resumable = conversation::is_named_in(&parts.headers);
+        let shape = Shape { tasks, heeds_slot: taking.heeds_slot, resumable };
         Ok(Self { parts, body, parsed, want, shape, who })
     }
 
@@ -80,11 +82,11 @@ impl Turn {
     }
 
     /// Waits for a slot and sends the request there. Dropped, it is withdrawn.
-    pub(crate) async fn run(self, app: Arc<App>, mut record: Record) -> Outcome {
+    pub(crate) async fn run(self, app: Arc<App>, dialect: Dialect, mut record: Record) -> Outcome {
         match self.answered(&app, &mut record).await {
             Ok((answer, lease)) => Ok(begun(answer, record, lease)),
             Err(refusal) => {
-                record.refused(refusal.status(), &refusal.to_string());
+                record.refused(refusal.status_in(dialect), &refusal.to_string());
                 Err(refusal)
             }
         }
@@ -99,7 +101,7 @@ impl Turn {
         let has_session = matches!(want, Want::Session(_));
         record.waits();
         let granted = app.dispatch.acquire(want, shape, who).await;
-        let mut lease = granted.map_err(|why| Refusal::of(why, app.upstream.address()))?;
+        let mut lease = granted.map_err(|refused| Refusal::of(refused, app.upstream.address()))?;
         record.granted(&lease);
         // Also a wish for HTTP/2 (`Upgrade: h2c`): it is no reason to let a request past the slots.
         headers::clean_request(&mut parts.headers);

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use crate::config::{Config, Upstream as Address};
-use crate::slots::{Reading, SeenSlot, SlotId};
+use crate::slots::{Progress, Reading, SeenSlot, SlotId};
 
 /// llama-server closes a connection after five idle seconds; one that is given up earlier is never found closed.
 const IDLE: Duration = Duration::from_secs(3);
@@ -108,6 +108,33 @@ struct SlotEntry {
     n_prompt_tokens: Option<u64>,
     #[serde(default)]
     is_processing: bool,
+    n_prompt_tokens_processed: Option<u64>,
+    next_token: Option<NextToken>,
+}
+
+/// How far the answer has come: an array of one, or in older builds the object itself.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum NextToken {
+    Many(Vec<Decoded>),
+    One(Decoded),
+    /// Whatever else a build may say here is no reason to lose the slots.
+    Other(serde::de::IgnoredAny),
+}
+
+#[derive(Deserialize)]
+struct Decoded {
+    n_decoded: Option<u64>,
+}
+
+impl NextToken {
+    fn decoded(&self) -> Option<u64> {
+        match self {
+            Self::Many(tokens) => tokens.first()?.n_decoded,
+            Self::One(token) => token.n_decoded,
+            Self::Other(_) => None,
+        }
+    }
 }
 
 impl Upstream {
@@ -268,6 +295,14 @@ impl Upstream {
 
 impl From<SlotEntry> for SeenSlot {
     fn from(entry: SlotEntry) -> Self {
-        Self { id_task: entry.id_task, tokens: entry.n_prompt_tokens, processing: entry.is_processing }
+        Self {
+            id_task: entry.id_task,
+            tokens: entry.n_prompt_tokens,
+            processing: entry.is_processing,
+            progress: Progress {
+                read: entry.n_prompt_tokens_processed,
+                generated: entry.next_token.and_then(|token| token.decoded()),
+            },
+        }
     }
 }

@@ -6,6 +6,7 @@
 mod identity;
 mod keepalive;
 mod keys;
+mod queue;
 mod seconds;
 mod sources;
 mod values;
@@ -20,10 +21,11 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 pub use crate::identify::Rules;
-pub use crate::slots::{Concurrent, PinPolicy};
+pub use crate::slots::{Concurrent, PinPolicy, Policy, Queue};
 pub use identity::IdentitySettings;
 pub use keepalive::{KeepAlive, KeepAliveSettings};
 pub use keys::ClientKey;
+pub use queue::QueueSettings;
 pub use sources::{Args, Settings};
 pub use values::{ByteSize, LogFormat, Secret, Upstream};
 pub use watch::{UpstreamSettings, Watch};
@@ -54,6 +56,8 @@ pub struct Config {
     pub pin: PinPolicy,
     /// What becomes of a session's request whose slot is busy.
     pub concurrent: Concurrent,
+    /// How many requests may wait for a slot, and how long.
+    pub queue: Queue,
     /// Largest accepted request body, in bytes; at least 1.
     pub max_body: u64,
     /// How long running streams may take to end at shutdown.
@@ -190,6 +194,17 @@ impl Config {
         self.state_dir.join("router.sqlite")
     }
 
+    /// What decides about slots.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        Policy {
+            pin: self.pin,
+            concurrent: self.concurrent,
+            queue: self.queue,
+            stuck: self.upstream_watch.stuck,
+        }
+    }
+
     /// The settings in force as a configuration file; holds the paths of key files, never the keys.
     #[must_use]
     pub fn to_toml(&self) -> String {
@@ -210,7 +225,12 @@ impl Config {
         let files =
             [("api_key_file", &self.api_key_file), ("upstream_api_key_file", &self.upstream_api_key_file)];
         lines.extend(files.iter().filter_map(|(key, file)| Some(line(key, path(file.as_ref()?)))));
-        lines.concat() + &keepalive::to_toml(&self.keep_alive) + &identity::to_toml(&self.identity)
+        let sections = [
+            queue::to_toml(&self.queue),
+            keepalive::to_toml(&self.keep_alive),
+            identity::to_toml(&self.identity),
+        ];
+        lines.concat() + &sections.concat()
     }
 
     fn resolve(
@@ -285,6 +305,7 @@ impl Settings {
             state_dir: self.state_dir.unwrap_or_else(|| PathBuf::from(".")),
             pin: self.pin.unwrap_or_default(),
             concurrent: self.concurrent.unwrap_or_default(),
+            queue: self.queue.unwrap_or_default().into_queue(),
             max_body: self.max_body.map_or(DEFAULT_MAX_BODY, |ByteSize(bytes)| bytes),
             drain: drain(self.drain.unwrap_or(DEFAULT_DRAIN))?,
             event_days: self.event_days.unwrap_or(DEFAULT_EVENT_DAYS),
@@ -338,6 +359,7 @@ mod tests {
         assert_eq!(config.database(), Path::new("./router.sqlite"));
         assert_eq!(config.pin, PinPolicy::Auto);
         assert_eq!(config.concurrent, Concurrent::Wait);
+        assert_eq!(config.policy(), Policy::default());
         assert_eq!(config.max_body, 268_435_456);
         assert_eq!(config.drain, Duration::from_secs(30));
         assert_eq!(config.event_days, 30);
@@ -428,6 +450,26 @@ mod tests {
             let (_dir, path) = file(text);
             let message = complaint(&["--config", &path], &[]);
             assert!(message.starts_with(&path) && message.contains(needle), "{message}");
+        }
+    }
+
+    #[test]
+    fn what_the_file_says_of_the_queue_is_in_force_and_printed() {
+        let (_dir, path) = file("[upstream]\nstuck = 0\n[queue]\nmax_wait = 7\nmax_per_session = 1\n");
+        let config = resolve(&["--config", &path], &[]).unwrap();
+        let queue = Queue { max_wait: Duration::from_secs(7), max_per_session: 1, ..Queue::default() };
+        assert_eq!((config.queue, config.upstream_watch.stuck), (queue, None));
+        let (_dir, path) = file(&config.to_toml());
+        let again = resolve(&["--config", &path], &[]).unwrap();
+        assert_eq!((again.queue, again.upstream_watch.stuck), (queue, None));
+    }
+
+    #[test]
+    fn a_queue_in_which_nobody_could_wait_is_refused() {
+        for key in ["max_wait", "max_waiting", "max_per_session"] {
+            let (_dir, path) = file(&format!("[queue]\n{key} = 0\n"));
+            let message = complaint(&["--config", &path], &[]);
+            assert!(message.starts_with(&format!("{path}:2: ")) && message.contains("nonzero"), "{message}");
         }
     }
 

@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer, de};
 use super::ConfigError;
 use super::identity::IdentitySettings;
 use super::keepalive::KeepAliveSettings;
+use super::queue::QueueSettings;
 use super::values::{ByteSize, LogFormat};
 use super::watch::UpstreamSettings;
 use crate::slots::{Concurrent, PinPolicy};
@@ -54,8 +55,8 @@ EXAMPLES:
 
 Each option can also be set in the environment as SLOT_ROUTER_ and its name (SLOT_ROUTER_MAX_BODY,
 SLOT_ROUTER_ALLOWED_HOSTS with commas) or in the file (max_body = \"64MiB\", allowed_hosts = [\"gpu.lan\"]).
-Where sessions are looked for is set in the file only, in its section [identity]. Flags beat the environment, the
-environment beats the file. An empty variable counts as absent.";
+Where sessions are looked for and how many requests may wait is set in the file only, in its sections [identity] and
+[queue]. Flags beat the environment, the environment beats the file. An empty variable counts as absent.";
 
 /// The command line.
 #[derive(Debug, Clone, Default, Parser)]
@@ -122,6 +123,9 @@ pub struct Settings {
     /// How answers that have not begun show that they are alive; only in the file.
     #[arg(skip)]
     pub keepalive: Option<KeepAliveSettings>,
+    /// How many may wait, and how long; only in the file.
+    #[arg(skip)]
+    pub queue: Option<QueueSettings>,
 }
 
 impl Settings {
@@ -155,6 +159,7 @@ impl Settings {
             upstream_api_key_file: self.upstream_api_key_file.or(lower.upstream_api_key_file),
             identity: self.identity.or(lower.identity),
             keepalive: self.keepalive.or(lower.keepalive),
+            queue: self.queue.or(lower.queue),
         }
     }
 }
@@ -208,6 +213,7 @@ impl Environment {
             upstream_api_key_file: self.get("UPSTREAM_API_KEY_FILE", path)?,
             identity: None,
             keepalive: None,
+            queue: None,
         })
     }
 

@@ -24,6 +24,7 @@ pub struct Lease {
     pub waited: Option<Duration>,
     /// The slots as seen when it was granted.
     pub slots_seen: Arc<str>,
+    granted: Instant,
     sent: bool,
     over: bool,
 }
@@ -42,6 +43,7 @@ impl Lease {
             action: grant.action,
             waited: grant.waited.then(|| waiting.since.elapsed()),
             slots_seen: grant.slots_seen,
+            granted: Instant::now(),
             sent: false,
             over: false,
         }
@@ -100,7 +102,9 @@ impl Lease {
             let totals = &mut state.totals;
             totals.prompt_computed = totals.prompt_computed.saturating_add(usage.computed);
             totals.prompt_cached = totals.prompt_cached.saturating_add(usage.cached);
-            state.table.release(self.id, end, Instant::now());
+            let now = Instant::now();
+            state.pace.ran(now.saturating_duration_since(self.granted));
+            state.table.release(self.id, end, now);
         });
     }
 }

@@ -4,29 +4,32 @@
 //! decisions. One task, [`Dispatch::watch`], asks `/slots` whenever the table wants to know.
 
 mod lease;
+mod pace;
+mod queue;
 mod recent;
 mod server;
-
+mod waits;
 mod watch;
 mod who;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use chrono::Utc;
 use tokio::sync::{Notify, oneshot};
+use tracing::{info, warn};
 
 pub use lease::Lease;
+use pace::Pace;
+pub use queue::Refused;
 use recent::Recent;
 pub use recent::SessionSnapshot;
 use server::Server;
 pub use server::{ServerSnapshot, Totals};
 pub use who::Who;
 
-use crate::slots::{
-    Action, Concurrent, End, Grant, LeaseId, Output, PinPolicy, Refusal, Shape, SlotTable, Ticket, Want,
-};
+use crate::slots::{Action, End, Grant, LeaseId, Output, Policy, Refusal, SlotTable, Ticket, Want};
 use crate::store::{SavedSession, Store, Write};
 use crate::upstream::{Props, Upstream};
 
@@ -38,6 +41,7 @@ pub struct Dispatch {
     wake: Notify,
     upstream: Upstream,
     store: Store,
+    max_wait: Duration,
 }
 
 #[derive(Debug)]
@@ -50,11 +54,12 @@ struct State {
     server: Server,
     recent: Recent,
     totals: Totals,
+    pace: Pace,
 }
 
 #[derive(Debug)]
 struct Waiting {
-    answer: oneshot::Sender<Result<Lease, Refusal>>,
+    answer: oneshot::Sender<Answer>,
     want: Want,
     who: Who,
     since: Instant,
@@ -63,46 +68,18 @@ struct Waiting {
 impl Dispatch {
     /// A dispatcher that has not asked its server anything yet. `saved` are hints of an earlier run.
     #[must_use]
-    pub fn new(
-        policy: PinPolicy,
-        concurrent: Concurrent,
-        upstream: Upstream,
-        store: Store,
-        saved: Vec<SavedSession>,
-    ) -> Arc<Self> {
+    pub fn new(policy: Policy, upstream: Upstream, store: Store, saved: Vec<SavedSession>) -> Arc<Self> {
         let state = State {
-            table: SlotTable::new(policy, concurrent),
+            table: SlotTable::new(policy),
             saved,
             waiting: HashMap::new(),
             server: Server { stale: true, ..Server::default() },
             recent: Recent::default(),
             totals: Totals::default(),
+            pace: Pace::default(),
         };
-        Arc::new(Self { state: Mutex::new(state), wake: Notify::new(), upstream, store })
-    }
-
-    /// Waits until the request may be sent. Dropping the future withdraws it.
-    ///
-    /// # Errors
-    /// When the server can't be reached, or the router is stopping.
-    pub async fn acquire(self: &Arc<Self>, want: Want, shape: Shape, who: Who) -> Result<Lease, Refusal> {
-        let (answer, granted) = oneshot::channel();
-        let since = Instant::now();
-        let ticket = {
-            let mut state = self.lock();
-            state.totals.requests += 1;
-            if let Want::Session(session) = &want {
-                state.recent.saw(session, &who, since);
-            }
-            let ticket = state.table.enqueue(want.clone(), shape, since);
-            state.waiting.insert(ticket, Waiting { answer, want, who, since });
-            ticket
-        };
-        self.wake.notify_one();
-        let mut place = Place { dispatch: self, ticket, kept: true };
-        let answer = granted.await.unwrap_or(Err(Refusal::Stopping));
-        place.kept = false;
-        answer
+        let max_wait = policy.queue.max_wait;
+        Arc::new(Self { state: Mutex::new(state), wake: Notify::new(), upstream, store, max_wait })
     }
 
     /// Refuses everyone who still waits.
@@ -178,8 +155,9 @@ impl Dispatch {
                     state.table.release(grant.lease, End::Unsent, Instant::now());
                     return;
                 };
-                state.totals.count(&grant);
                 self.record_assignment(state, &waiting, &grant);
+                let held_back = if grant.waited { waiting.since.elapsed() } else { Duration::ZERO };
+                state.totals.count(&grant, held_back);
                 let lease = Lease::new(self, grant, &waiting);
                 deliveries.push((waiting.answer, Ok(lease)));
             }
@@ -196,6 +174,20 @@ impl Dispatch {
                 id_task: home.left.map(|left| left.id_task),
                 n_tokens: home.left.map(|left| left.tokens),
             }),
+            Output::Overwritten { session, slot } => {
+                state.totals.overwritten += 1;
+                let session = session.as_str().escape_debug();
+                info!(
+                    agent_session_id = %session,
+                    slot = slot.0,
+                    "overwritten: work that did not come through the router took the session's slot"
+                );
+            }
+            Output::Stuck { slot, since } => warn!(
+                slot = slot.0,
+                for_s = since.as_secs(),
+                "stuck: a slot is at work for nobody known and makes no progress; whoever waits for it goes on waiting"
+            ),
             Output::Restarted => state.server.start_anew(),
             Output::Learned { clears_idle } => state.server.learn(clears_idle),
         }
@@ -220,22 +212,5 @@ impl Dispatch {
     }
 }
 
-type Delivery = (oneshot::Sender<Result<Lease, Refusal>>, Result<Lease, Refusal>);
-
-/// A place in the queue, given up when the client leaves.
-struct Place<'a> {
-    dispatch: &'a Arc<Dispatch>,
-    ticket: Ticket,
-    kept: bool,
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        if self.kept {
-            self.dispatch.change(|state| {
-                state.table.leave(self.ticket);
-                state.waiting.remove(&self.ticket);
-            });
-        }
-    }
-}
+type Answer = Result<Lease, Refusal>;
+type Delivery = (oneshot::Sender<Answer>, Answer);

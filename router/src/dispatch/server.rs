@@ -1,9 +1,12 @@
 //! What is known of the server besides its slots, what to advise, and the counts since the start.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use tracing::{info, warn};
 
-use crate::slots::{Action, Grant, Launch, Reading, TableSnapshot};
+use super::waits::Waits;
+use crate::slots::{Action, Grant, Launch, Reading, Refusal, TableSnapshot};
 use crate::upstream::{Props, Upstream};
 
 /// What is known of the server besides its slots.
@@ -47,6 +50,17 @@ pub struct Totals {
     pub anonymous: u64,
     /// ... that were held back.
     pub waited: u64,
+    /// ... by how long they were held back, in milliseconds.
+    #[serde(rename = "granted_after_ms")]
+    pub(super) waits: Waits,
+    /// ... whose client left while they waited.
+    pub abandoned: u64,
+    /// ... that got no slot in time.
+    pub timed_out: u64,
+    /// ... that found too many waiting.
+    pub refused_full: u64,
+    /// Times that work past the router took a session's slot.
+    pub overwritten: u64,
     /// Slots that were primed first.
     pub primed: u64,
     /// Signs of life that waiting clients were sent.
@@ -129,7 +143,7 @@ impl Server {
 }
 
 impl Totals {
-    pub(super) fn count(&mut self, grant: &Grant) {
+    pub(super) fn count(&mut self, grant: &Grant, waited: Duration) {
         let by_action = match grant.action {
             Action::Home => &mut self.home,
             Action::New => &mut self.new,
@@ -140,6 +154,15 @@ impl Totals {
         };
         *by_action += 1;
         self.waited += u64::from(grant.waited);
+        self.waits.count(waited);
         self.primed += u64::from(matches!(grant.launch, Launch::Pin { prime: true, .. }));
+    }
+
+    pub(super) fn count_refusal(&mut self, why: Refusal) {
+        match why {
+            Refusal::Full { .. } | Refusal::SessionFull { .. } => self.refused_full += 1,
+            Refusal::TimedOut { .. } => self.timed_out += 1,
+            Refusal::Unreachable | Refusal::Stopping => {}
+        }
     }
 }

@@ -11,8 +11,9 @@ use std::time::Instant;
 
 use session_slot_identity::SessionId;
 
+use super::queue::Waiter;
 use super::types::{Action, Grant, Heeds, Launch, LeaseId, Output, PinPolicy, ProbeId, SlotId, Want};
-use super::{Backoff, Held, Phase, Sight, SlotTable, Waiter};
+use super::{Backoff, Held, Phase, Sight, SlotTable};
 
 /// What is to be done with a waiter now.
 #[derive(Debug, PartialEq, Eq)]
@@ -54,36 +55,52 @@ pub(super) enum Why {
 }
 
 impl SlotTable {
-    /// Grants whoever may go, in order of arrival, given the answer to `probe`.
+    /// Grants whoever may go, in turn, given the answer to `probe`.
     pub(super) fn grant_waiting(&mut self, probe: ProbeId, now: Instant) {
-        let mut kept = std::mem::take(&mut self.waiters);
-        for waiter in &kept {
-            if let Want::Session(session) = &waiter.want {
-                self.mark_seen(session, now);
-            }
-        }
-        let (mut landing, mut foreign, mut wide) = (false, false, false);
-        kept.retain_mut(|waiter| {
-            // Behind one that waits for a landing nobody may pass: a later start would put the landing off. Nor behind
-            // one that needs several slots: it would never find them free at the same time.
-            if waiter.probe > probe || landing || wide {
-                return true;
-            }
-            match self.decide(waiter, probe, now) {
-                Verdict::Go(launch, placing) => self.grant(waiter, launch, placing, now),
+        self.note_who_waits(now);
+        let order = self.in_turn();
+        let mut line: Vec<Option<Waiter>> = self.waiters.drain(..).map(Some).collect();
+        let (mut landing, mut foreign, mut granted) = (false, false, Vec::new());
+        for index in order {
+            let Some(mut waiter) = line[index].take_if(|waiter| waiter.probe <= probe) else { continue };
+            match self.decide(&waiter, probe, now) {
+                Verdict::Go(launch, placing) => {
+                    self.grant(&waiter, launch, placing, now);
+                    granted.push(waiter.want);
+                }
                 Verdict::Wait(why) => {
                     landing |= why == Why::Landing;
                     foreign |= why == Why::Foreign;
-                    wide |= waiter.shape.tasks > 1;
+                    // Behind one that waits for a landing nobody may pass: a later start would put the landing off.
+                    let last = landing || self.keeps_room_for(&waiter);
                     waiter.waited = true;
-                    return true;
+                    line[index] = Some(waiter);
+                    if last {
+                        break;
+                    }
                 }
             }
-            false
-        });
-        self.waiters = kept;
+        }
+        self.waiters = line.into_iter().flatten().collect();
+        granted.iter().for_each(|want| self.send_to_the_back(want));
         pace(&mut self.landing_poll, landing, now);
         pace(&mut self.foreign_poll, foreign, now);
+    }
+
+    fn note_who_waits(&mut self, now: Instant) {
+        let sessions = self.waiters.iter().filter_map(|waiter| waiter.session().cloned());
+        for session in sessions.collect::<Vec<_>>() {
+            self.mark_seen(&session, now);
+        }
+    }
+
+    /// Nobody may pass one that needs several slots: it would never find them free at the same time. But there is
+    /// nothing to keep free for it while it waits for what no free slot would change.
+    fn keeps_room_for(&self, waiter: &Waiter) -> bool {
+        let strangers = self.slots.iter().filter(|slot| slot.stranger).count();
+        let surely_foreign = strangers.saturating_sub(self.hidden());
+        let hopeless = surely_foreign + self.width(waiter) > self.slots.len();
+        waiter.shape.tasks > 1 && !hopeless && !self.goes_after_its_own(waiter)
     }
 
     fn decide(&self, waiter: &Waiter, probe: ProbeId, now: Instant) -> Verdict {
@@ -98,7 +115,7 @@ impl SlotTable {
         if self.taken() + width > self.slots.len() {
             return Verdict::Wait(Why::Busy);
         }
-        if self.taken() + self.foreign() + width > self.slots.len() {
+        if self.taken() + self.foreign(probe) + width > self.slots.len() {
             return Verdict::Wait(Why::Foreign);
         }
         if waiter.shape.tasks > 1 {
@@ -108,7 +125,7 @@ impl SlotTable {
             Target::Home(session) => self.place(waiter, session, probe, now),
             Target::Named(slot) => match self.obstacle(slot, probe) {
                 Some(why) => Verdict::Wait(why),
-                None => self.pin(slot, Placing::Stay, false, false),
+                None => self.pin(slot, probe, Placing::Stay, false, false),
             },
             Target::Any => self.free_launch(false),
         };
@@ -117,7 +134,7 @@ impl SlotTable {
             Verdict::Go(Launch::Pin { slot, prime, .. }, placing)
                 if waiter.shape.heeds_slot == Heeds::Perhaps =>
             {
-                self.pin(slot, placing, prime, true)
+                self.pin(slot, probe, placing, prime, true)
             }
             verdict => verdict,
         }
@@ -129,16 +146,16 @@ impl SlotTable {
             return Target::Any;
         }
         match &waiter.want {
-            Want::Session(session) if self.policy != PinPolicy::Never => Target::Home(session),
+            Want::Session(session) if self.policy.pin != PinPolicy::Never => Target::Home(session),
             Want::Named(number) => Target::Named(self.wrap(*number)),
             Want::Session(_) | Want::Anonymous => Target::Any,
         }
     }
 
-    /// Slots at work for nobody known.
-    fn foreign(&self) -> usize {
+    /// Slots at work for nobody known, as the answer to `probe` shows them.
+    fn foreign(&self, probe: ProbeId) -> usize {
         let strangers = self.slots.iter().filter(|slot| slot.stranger).count();
-        let somewhere = self.leases.values().filter(|held| held.location.is_none() && held.landed);
+        let somewhere = self.leases.values().filter(|held| held.location.is_none() && held.shows_in(probe));
         strangers.saturating_sub(somewhere.map(|held| held.width).sum())
     }
 
@@ -149,13 +166,13 @@ impl SlotTable {
         if let Some(home) = self.home_of(session) {
             return match self.obstacle(home, probe) {
                 Some(why) => self.spill(waiter, session, why, probe, now),
-                None => self.pin_session(home, Placing::Stay, known),
+                None => self.pin_session(home, probe, Placing::Stay, known),
             };
         }
         let slots = (0..self.slots.len()).map(SlotId::from_index);
         let free = slots.clone().filter(|slot| self.obstacle(*slot, probe).is_none());
         match free.min_by_key(|slot| self.slots[slot.index()].rank()) {
-            Some(slot) => self.pin_session(slot, Placing::Settle, known),
+            Some(slot) => self.pin_session(slot, probe, Placing::Settle, known),
             None if slots.clone().any(|slot| self.obstacle(slot, probe) == Some(Why::Foreign)) => {
                 Verdict::Wait(Why::Foreign)
             }
@@ -167,9 +184,9 @@ impl SlotTable {
     /// state lies in the RAM cache. llama-server looks there only when the named slot is neither empty nor holds
     /// much of the request's beginning (another session's state with the same system prompt does), so a slot that
     /// is not provably the session's own is filled with something else first.
-    fn pin_session(&self, slot: SlotId, placing: Placing, known: bool) -> Verdict {
+    fn pin_session(&self, slot: SlotId, probe: ProbeId, placing: Placing, known: bool) -> Verdict {
         let state = &self.slots[slot.index()];
-        let (prime, alone) = match (self.policy, self.clears_idle) {
+        let (prime, alone) = match (self.policy.pin, self.clears_idle) {
             (PinPolicy::Always | PinPolicy::Never, _) | (_, Some(false)) => (false, false),
             // A session that was never here has nothing in the RAM cache: priming an empty slot for it would make
             // the server hand it, and so take away, the state of another session with the same system prompt.
@@ -181,7 +198,7 @@ impl SlotTable {
                 (elsewhere, elsewhere)
             }
         };
-        self.pin(slot, placing, prime, alone)
+        self.pin(slot, probe, placing, prime, alone)
     }
 
     /// The server has run something, and has several slots: one that is alone is never cleared.
@@ -189,10 +206,17 @@ impl SlotTable {
         self.slots.len() > 1 && self.slots.iter().any(|slot| slot.seen.id_task.is_some())
     }
 
-    pub(super) fn pin(&self, slot: SlotId, placing: Placing, prime: bool, alone: bool) -> Verdict {
-        let hidden = |held: &Held| held.location.is_none();
+    pub(super) fn pin(
+        &self,
+        slot: SlotId,
+        probe: ProbeId,
+        placing: Placing,
+        prime: bool,
+        alone: bool,
+    ) -> Verdict {
         let blocked = self.leases.values().any(|held| {
-            let unseen = hidden(held) && (!held.landed || self.sight != Sight::Clear);
+            let seen = held.shows_in(probe) && self.sight == Sight::Clear;
+            let unseen = held.location.is_none() && !seen;
             unseen || !held.landed && (alone || held.is_alone())
         });
         if blocked {
@@ -297,6 +321,8 @@ impl SlotTable {
                 answered: None,
                 after_task,
                 landed: false,
+                shown_from: ProbeId::default(),
+                resumable: waiter.shape.resumable,
                 landing_from,
                 phase: Phase::Running,
             },
@@ -305,6 +331,11 @@ impl SlotTable {
 }
 
 impl Held {
+    /// The answer to `probe` shows whatever slots it has.
+    fn shows_in(&self, probe: ProbeId) -> bool {
+        self.landed && self.shown_from <= probe
+    }
+
     fn is_alone(&self) -> bool {
         matches!(self.launch, Launch::Pin { alone: true, .. } | Launch::Free { alone: true })
     }

@@ -7,14 +7,20 @@
 //!
 //! * `types`: the words other modules use;
 //! * `slot`: what is known of one slot;
+//! * `queue`: who waits, in which order;
 //! * `decide`: may this waiter go now, and into which slot;
 //! * `spill`: where a request goes whose home is busy;
 //! * `observe`: what an answer of `/slots` changes;
-//! * `probing`: when `/slots` has to be asked next.
+//! * `direct`: work that did not come through the router;
+//! * `probing`: when `/slots` has to be asked next;
+//! * `invariants`: what must always hold.
 
 mod decide;
+mod direct;
+mod invariants;
 mod observe;
 mod probing;
+mod queue;
 mod slot;
 mod spill;
 #[cfg(test)]
@@ -30,6 +36,7 @@ use lru::LruCache;
 use session_slot_identity::SessionId;
 
 use probing::Backoff;
+use queue::Waiter;
 use slot::{Expecting, Slot};
 pub use types::*;
 
@@ -40,11 +47,13 @@ pub const MAX_SESSIONS: NonZeroUsize = NonZeroUsize::new(65_536).expect("a posit
 /// else's, would ask anyway; direct traffic in between only makes the slot look cold or, at worst, wrongly warm.
 const LOOK_AFTER: Duration = Duration::from_millis(10);
 
+/// More slots than any server has.
+const UNCOUNTED: usize = 1 << 16;
+
 /// The slot table of one llama-server.
 #[derive(Debug)]
 pub struct SlotTable {
-    policy: PinPolicy,
-    concurrent: Concurrent,
+    policy: Policy,
     generation: Generation,
     /// One a slot. Before the server has said how many it has: as many as the restored hints speak of.
     slots: Vec<Slot>,
@@ -70,8 +79,12 @@ pub struct SlotTable {
     sight: Sight,
     landing_poll: Backoff,
     foreign_poll: Backoff,
+    /// When foreign work is looked at although nobody waits.
+    stuck_poll: Option<Instant>,
     next_lease: u64,
     next_ticket: u64,
+    /// Counts arrivals, and departures that let others pass (see `queue`).
+    turns: u64,
     /// Counts uses; a slot remembers the count of its latest use. Gives LRU order without a clock.
     uses: u64,
     outputs: Vec<Output>,
@@ -104,6 +117,10 @@ struct Held {
     after_task: Option<i64>,
     /// The server has begun with it (seen in `/slots`, or an answer has begun).
     landed: bool,
+    /// Answers to this probe and later ones show the slots it takes, once it has landed.
+    shown_from: ProbeId,
+    /// See [`Shape::resumable`].
+    resumable: bool,
     /// Only answers to this probe and later ones can show it landed; `None` while its slot is being primed.
     landing_from: Option<ProbeId>,
     phase: Phase,
@@ -116,24 +133,13 @@ enum Phase {
     Leaving {
         since: Instant,
         poll: Backoff,
+        /// The request does not need its client.
+        detached: bool,
         /// Only answers to this probe and later ones tell anything about it.
         probe: ProbeId,
         /// Due looks that found its slot idle.
         idle_seen: u8,
     },
-}
-
-/// A request that has not been granted yet.
-#[derive(Debug)]
-struct Waiter {
-    ticket: Ticket,
-    want: Want,
-    shape: Shape,
-    since: Instant,
-    /// The first probe whose answer may decide about it: one asked after it arrived.
-    probe: ProbeId,
-    /// It could not be granted at once.
-    waited: bool,
 }
 
 #[derive(Debug)]
@@ -162,16 +168,15 @@ enum Sight {
 impl SlotTable {
     /// An empty table. The number of slots is learned from the server.
     #[must_use]
-    pub fn new(policy: PinPolicy, concurrent: Concurrent) -> Self {
-        Self::with_session_capacity(policy, concurrent, MAX_SESSIONS)
+    pub fn new(policy: Policy) -> Self {
+        Self::with_session_capacity(policy, MAX_SESSIONS)
     }
 
     /// As [`SlotTable::new`], remembering at most `capacity` sessions.
     #[must_use]
-    pub fn with_session_capacity(policy: PinPolicy, concurrent: Concurrent, capacity: NonZeroUsize) -> Self {
+    pub fn with_session_capacity(policy: Policy, capacity: NonZeroUsize) -> Self {
         Self {
             policy,
-            concurrent,
             generation: Generation(1),
             slots: Vec::new(),
             counted: false,
@@ -186,8 +191,10 @@ impl SlotTable {
             sight: Sight::Unknown,
             landing_poll: Backoff::landing(),
             foreign_poll: Backoff::patient(),
+            stuck_poll: None,
             next_lease: 0,
             next_ticket: 0,
+            turns: 0,
             uses: 0,
             outputs: Vec::new(),
         }
@@ -208,34 +215,6 @@ impl SlotTable {
             }
         }
         self.outputs.clear();
-        self.check_invariants();
-    }
-
-    /// A request arrives. It is granted, refused or kept waiting by a later [`SlotTable::observe`].
-    pub fn enqueue(&mut self, want: Want, shape: Shape, now: Instant) -> Ticket {
-        if let Want::Session(session) = &want {
-            self.mark_seen(session, now);
-        }
-        self.next_ticket += 1;
-        let ticket = Ticket(self.next_ticket);
-        let mut waiter = Waiter { ticket, want, shape, since: now, probe: self.asked.next(), waited: false };
-        waiter.waited = !self.could_go(&waiter);
-        self.waiters.push_back(waiter);
-        self.check_invariants();
-        ticket
-    }
-
-    /// A waiter's client has left: it is gone at once and moves nothing.
-    pub fn leave(&mut self, ticket: Ticket) {
-        self.waiters.retain(|waiter| waiter.ticket != ticket);
-        self.check_invariants();
-    }
-
-    /// Refuses everyone who waits, for instance at the end of draining.
-    pub fn refuse_all(&mut self, why: Refusal) {
-        for waiter in self.waiters.drain(..) {
-            self.outputs.push(Output::Refused { ticket: waiter.ticket, why });
-        }
         self.check_invariants();
     }
 
@@ -260,6 +239,7 @@ impl SlotTable {
         held.answered.get_or_insert(probe);
         // Of several tasks, the first to answer says nothing of the others.
         if held.width == 1 && !std::mem::replace(&mut held.landed, true) {
+            held.shown_from = probe;
             self.reconsider();
         }
     }
@@ -275,8 +255,12 @@ impl SlotTable {
         }
         match end {
             End::Unsent | End::Declined => drop(self.remove_lease(lease.number)),
+            // It is most likely over, so the looks begin close to each other, and without `/slots` it is taken for over.
+            End::Complete { .. } if self.is_resumable(lease) && self.sight != Sight::Blind => {
+                self.start_leaving(lease.number, Backoff::landing(), now);
+            }
             End::Complete { tokens, slot } => self.complete(lease.number, tokens, slot, now),
-            End::Broken => self.start_leaving(lease.number, now),
+            End::Broken => self.start_leaving(lease.number, Backoff::patient(), now),
         }
         self.reconsider();
         self.check_invariants();
@@ -301,6 +285,12 @@ impl SlotTable {
         }
     }
 
+    /// How many slots the server has, as far as it has said.
+    #[must_use]
+    pub fn slot_count(&self) -> usize {
+        self.slots.len()
+    }
+
     fn slot_snapshot(&self, index: usize) -> SlotSnapshot {
         let slot = &self.slots[index];
         SlotSnapshot {
@@ -309,16 +299,9 @@ impl SlotTable {
             leased: slot.lease.is_some(),
             processing: slot.seen.processing,
             foreign: slot.stranger,
+            stuck: slot.is_stuck(),
             warm: slot.is_warm(),
             tokens: slot.seen.tokens,
-        }
-    }
-
-    /// Something has changed that may let waiters go: they need an answer asked for after it.
-    fn reconsider(&mut self) {
-        let probe = self.asked.next();
-        for waiter in &mut self.waiters {
-            waiter.probe = probe;
         }
     }
 
@@ -374,12 +357,17 @@ impl SlotTable {
         self.slots[slot.index()].expecting = Some(Expecting { probe, due: now + LOOK_AFTER });
     }
 
-    fn start_leaving(&mut self, number: u64, now: Instant) {
+    /// The lease stays until `/slots` shows that the server has stopped.
+    fn start_leaving(&mut self, number: u64, mut poll: Backoff, now: Instant) {
         if let Some(held) = self.leases.get_mut(&number) {
-            let mut poll = Backoff::patient();
             poll.start(now);
-            held.phase = Phase::Leaving { since: now, poll, probe: self.asked.next(), idle_seen: 0 };
+            let (probe, detached) = (self.asked.next(), held.resumable);
+            held.phase = Phase::Leaving { since: now, poll, detached, probe, idle_seen: 0 };
         }
+    }
+
+    fn is_resumable(&mut self, lease: LeaseId) -> bool {
+        self.held_mut(lease).is_some_and(|held| held.resumable)
     }
 
     /// Makes `slot` the home of `session`, evicting who had it.
@@ -460,9 +448,16 @@ impl SlotTable {
         self.leases.values().map(|held| held.width).sum()
     }
 
+    /// Slots taken by leases that are not known to be in a certain one, or that were not when they ended.
+    fn hidden(&self) -> usize {
+        let hidden = self.leases.values().filter(|held| held.location.is_none());
+        hidden.map(|held| held.width).sum::<usize>() + self.departed.len()
+    }
+
     /// Slots that a request takes.
     fn width(&self, waiter: &Waiter) -> usize {
-        let all = self.slots.len().max(1);
+        // A server that has not said how many slots it has: narrowed down once it does (see `resize`).
+        let all = if self.counted { self.slots.len().max(1) } else { UNCOUNTED };
         match (&waiter.want, waiter.shape.tasks) {
             (_, 0 | 1) => 1,
             // Its first task, or each of them, names a slot: it has to find the whole server idle.
@@ -494,48 +489,5 @@ impl SlotTable {
     fn is_leaving(&self, lease: LeaseId) -> bool {
         let held = self.leases.get(&lease.number).filter(|_| lease.generation == self.generation);
         held.is_some_and(|held| matches!(held.phase, Phase::Leaving { .. }))
-    }
-
-    /// Panics when the table contradicts itself. Called after every change in debug builds.
-    fn check_invariants(&self) {
-        if !cfg!(debug_assertions) {
-            return;
-        }
-        for (index, slot) in self.slots.iter().enumerate() {
-            let id = SlotId::from_index(index);
-            if let Some(number) = slot.lease {
-                let held = self.leases.get(&number).expect("a slot's lease exists");
-                assert_eq!(held.location, Some(id), "a slot's lease runs in that slot");
-            }
-            if let Some(owner) = &slot.owner {
-                assert_eq!(self.home_of(owner), Some(id), "the owner of slot {index} has its home there");
-            }
-        }
-        for (session, known) in &self.sessions {
-            if let Some(slot) = known.home {
-                let owner = self.slots[slot.index()].owner.as_ref();
-                assert_eq!(owner, Some(session), "a session's home slot is its own");
-            }
-        }
-        self.check_leases();
-    }
-
-    fn check_leases(&self) {
-        for (number, held) in &self.leases {
-            if let Some(slot) = held.location {
-                assert_eq!(self.slots[slot.index()].lease, Some(*number), "a lease holds its slot alone");
-            }
-            if let Some(session) = &held.session {
-                let running = self.running.get(session).expect("a session with a lease is running");
-                assert!(running.contains(number), "a session's lease is known as its own");
-                assert!(
-                    running.len() == 1 || self.concurrent == Concurrent::Spill,
-                    "a session runs one turn at a time"
-                );
-            }
-        }
-        assert!(self.running.values().flatten().all(|number| self.leases.contains_key(number)));
-        let tickets: Vec<_> = self.waiters.iter().map(|waiter| waiter.ticket).collect();
-        assert!(tickets.is_sorted(), "waiters stand in order of arrival");
     }
 }

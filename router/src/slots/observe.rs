@@ -9,6 +9,8 @@ use super::{Held, Phase, Sight, Slot, SlotTable, Unplaced};
 /// Without `/slots`, how long llama-server is given to notice that a client has left. It looks after one second
 /// without traffic when the request is not a stream.
 const BLIND_GRACE: Duration = Duration::from_secs(2);
+/// ... to end a request that goes on without its client: longer than most answers take.
+const BLIND_GRACE_DETACHED: Duration = Duration::from_secs(10 * 60);
 
 /// Looks a request that may still be on its way has to be missing in, after its client has left.
 const IDLE_LOOKS: u8 = 2;
@@ -33,6 +35,7 @@ impl SlotTable {
     fn go_silent(&mut self, now: Instant) {
         self.sight = Sight::Silent;
         self.look_later(now);
+        self.look_at_strangers_later(now);
     }
 
     /// This look showed nothing of those who are leaving.
@@ -52,6 +55,7 @@ impl SlotTable {
         self.resize(seen.len());
         self.sight = Sight::Clear;
         let newest_task = seen.iter().filter_map(|slot| slot.id_task).max();
+        self.note_overwritten(seen);
         self.see_each(probe, seen, newest_task, first_look);
         self.unpin_unheeded(probe);
         self.locate(probe);
@@ -59,6 +63,7 @@ impl SlotTable {
         self.note_left(probe);
         self.place_unplaced(probe);
         self.learn_clearing(newest_task);
+        self.watch_strangers(now);
     }
 
     /// A used slot keeps a task number while the server lives. Its numbers need not grow in every slot, since tasks
@@ -84,6 +89,7 @@ impl SlotTable {
         self.clears_idle = None;
         self.landing_poll.reset();
         self.foreign_poll.reset();
+        self.stuck_poll = None;
         self.outputs.push(Output::Restarted);
     }
 
@@ -102,6 +108,8 @@ impl SlotTable {
             self.lose_home(&session);
         }
         self.slots.resize_with(count, Slot::default);
+        // What was sent before the server had said how many slots it has can't have more.
+        self.leases.values_mut().for_each(|held| held.width = held.width.min(count.max(1)));
     }
 
     fn go_blind(&mut self, count: Option<u32>, now: Instant) {
@@ -117,10 +125,14 @@ impl SlotTable {
         self.slots.iter_mut().for_each(|slot| {
             slot.expecting = None;
             slot.stranger = false;
+            slot.standstill = None;
         });
         self.unplaced.clear();
+        self.stuck_poll = None;
         self.release_where(now, |held| match &held.phase {
-            Phase::Leaving { since, .. } => now >= *since + BLIND_GRACE,
+            Phase::Leaving { since, detached, .. } => {
+                now >= *since + if *detached { BLIND_GRACE_DETACHED } else { BLIND_GRACE }
+            }
             Phase::Running => false,
         });
         self.look_later(now);
@@ -130,6 +142,7 @@ impl SlotTable {
     fn see_each(&mut self, probe: ProbeId, seen: &[SeenSlot], newest_task: Option<i64>, first_look: bool) {
         for (slot, now) in self.slots.iter_mut().zip(seen) {
             let before = std::mem::replace(&mut slot.seen, *now);
+            slot.seen_by = probe;
             if now.processing {
                 slot.idle_since = None;
             } else if slot.idle_since.is_none() || before.id_task != now.id_task {
@@ -140,8 +153,8 @@ impl SlotTable {
             }
             slot.stranger = now.processing && slot.lease.is_none() && slot.fresh_from <= probe;
             let held = slot.lease.filter(|_| now.processing).and_then(|number| self.leases.get_mut(&number));
-            if let Some(held) = held {
-                held.landed |= held.may_show_in(probe);
+            if let Some(held) = held.filter(|held| held.may_show_in(probe)) {
+                held.seen_in(probe);
             }
         }
     }
@@ -159,6 +172,7 @@ impl SlotTable {
             if slot.lease == Some(*number) && !slot.seen.processing && Some(newest) > held.after_task {
                 slot.lease = None;
                 held.location = None;
+                held.shown_from = probe;
                 held.launch = Launch::Free { alone: false };
             }
         }
@@ -179,7 +193,9 @@ impl SlotTable {
         let requests = open.iter().map(|(_, held)| held.width).sum::<usize>() + self.departed.len();
         for (number, held) in &mut open {
             let fitting: Vec<_> = strangers.iter().filter(|(_, task)| *task > held.after_task).collect();
-            held.landed |= fitting.len() >= requests;
+            if fitting.len() >= requests {
+                held.seen_in(probe);
+            }
             // Alone on its way and alone among the new tasks, this is its slot.
             if let ([(index, _)], 1) = (fitting.as_slice(), requests) {
                 held.location = Some(SlotId::from_index(*index));
@@ -286,5 +302,12 @@ impl Held {
     /// The answer to `probe` was asked for after this request was sent.
     fn may_show_in(&self, probe: ProbeId) -> bool {
         self.landing_from.is_some_and(|from| from <= probe)
+    }
+
+    /// The answer to `probe` shows it at work.
+    fn seen_in(&mut self, probe: ProbeId) {
+        if !std::mem::replace(&mut self.landed, true) {
+            self.shown_from = probe;
+        }
     }
 }

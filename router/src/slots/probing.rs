@@ -7,8 +7,9 @@
 use std::time::{Duration, Instant};
 
 use super::decide::Target;
+use super::queue::Waiter;
 use super::types::{Due, ProbeId, SlotId};
-use super::{Phase, Sight, SlotTable, Waiter};
+use super::{Phase, Sight, SlotTable};
 
 /// Growing intervals between looks at the same thing.
 #[derive(Debug, Clone)]
@@ -86,7 +87,7 @@ impl SlotTable {
         let expecting = self.slots.iter().filter_map(|slot| slot.expecting);
         let expected =
             expecting.filter(|expecting| expecting.probe > self.asked).map(|expecting| expecting.due);
-        let polls = [self.landing_poll.due(), self.foreign_poll.due()];
+        let polls = [self.landing_poll.due(), self.foreign_poll.due(), self.stuck_poll];
         leaving.chain(expected).chain(polls.into_iter().flatten()).min().map(Due::At)
     }
 
@@ -105,7 +106,10 @@ impl SlotTable {
                 *wanted = next;
             }
         };
-        self.waiters.iter_mut().for_each(|waiter| renew(&mut waiter.probe));
+        for waiter in &mut self.waiters {
+            renew(&mut waiter.probe);
+            renew(&mut waiter.news);
+        }
         self.unplaced.iter_mut().for_each(|unplaced| renew(&mut unplaced.probe));
         let expecting = self.slots.iter_mut().filter_map(|slot| slot.expecting.as_mut());
         expecting.for_each(|expecting| renew(&mut expecting.probe));
@@ -115,7 +119,7 @@ impl SlotTable {
     fn has_news(&self) -> bool {
         let fresh = |probe: ProbeId| probe > self.asked;
         self.unplaced.iter().any(|unplaced| fresh(unplaced.probe))
-            || self.waiters.iter().any(|waiter| fresh(waiter.probe) && self.could_go(waiter))
+            || self.waiters.iter().any(|waiter| fresh(waiter.news) && self.could_go(waiter))
     }
 
     /// Leases alone would let this waiter go: only then is it worth asking the server.

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use session_slot_identity::SessionId;
 
+use super::direct::Standstill;
 use super::types::{Mark, ProbeId, SeenSlot};
 
 /// What a turn left in its slot is still to be seen.
@@ -23,9 +24,13 @@ pub(super) struct Slot {
     pub(super) lease: Option<u64>,
     /// As `/slots` showed it last.
     pub(super) seen: SeenSlot,
+    /// The probe that showed it so.
+    pub(super) seen_by: ProbeId,
     /// It was seen at work, and not for a lease known to be here: foreign work, or one of the requests whose slot
     /// llama-server chose.
     pub(super) stranger: bool,
+    /// Since when a stranger has made no progress.
+    pub(super) standstill: Option<Standstill>,
     /// What the owner's last turn left here.
     pub(super) left: Option<Mark>,
     /// A turn of the owner has just ended here.
@@ -58,6 +63,10 @@ impl Slot {
     /// Nothing runs in it, as far as leases and `/slots` tell.
     pub(super) fn is_free(&self) -> bool {
         self.lease.is_none() && !self.stranger
+    }
+
+    pub(super) fn is_stuck(&self) -> bool {
+        self.standstill.is_some_and(|standstill| standstill.told)
     }
 
     /// The mark by which its present state is known again; `None` for no state.

@@ -8,7 +8,8 @@
 //!   slot could be spared.
 //! * Nor does anything run beside a request of the session whose slot the server chose: where that ends may become
 //!   the session's home.
-//! * Nor while the session's own turn is leaving: its slot is about to be free, and what comes next belongs there.
+//! * Nor while the session's own turn is leaving: its slot is about to be free, and what comes next belongs there (but
+//!   not behind one that goes on without its client).
 //! * A slot that may hold something of a session seen within five minutes is not taken. It surely holds nothing if
 //!   `/slots` has just shown it empty; what a silent server, or one without `/slots`, has in it can't be known.
 //! * A server that clears idle slots, or that may be one, moves what they hold to a RAM cache that may be too small
@@ -20,15 +21,16 @@ use std::time::{Duration, Instant};
 use session_slot_identity::SessionId;
 
 use super::decide::{Placing, Target, Verdict, Why};
+use super::queue::Waiter;
 use super::types::{Concurrent, Heeds, ProbeId, SlotId, Want};
-use super::{Phase, Sight, Slot, SlotTable, Waiter};
+use super::{Phase, Sight, Slot, SlotTable};
 
 /// A session seen within this time is expected back.
 const RECENTLY: Duration = Duration::from_secs(5 * 60);
 
 impl SlotTable {
     pub(super) fn may_spill(&self, waiter: &Waiter) -> bool {
-        self.concurrent == Concurrent::Spill && waiter.shape.heeds_slot == Heeds::Yes
+        self.policy.concurrent == Concurrent::Spill && waiter.shape.heeds_slot == Heeds::Yes
     }
 
     /// A session's requests go one after another, but for those that may spill.
@@ -52,11 +54,11 @@ impl SlotTable {
         probe: ProbeId,
         now: Instant,
     ) -> Verdict {
-        if !self.may_spill(waiter) || self.is_leaving_home(session) {
+        if !self.may_spill(waiter) || self.is_leaving_home(session) || self.is_outdated(probe) {
             return Verdict::Wait(why);
         }
         if let Some(slot) = self.spare_slot(probe, now) {
-            return self.pin(slot, Placing::Spill, false, false);
+            return self.pin(slot, probe, Placing::Spill, false, false);
         }
         // What is on its way will show what the server does with idle slots, and empty them if it does.
         let on_the_way = self.leases.values().any(|held| !held.landed);
@@ -70,8 +72,14 @@ impl SlotTable {
         let mut running = self.running.get(session).into_iter().flatten();
         running.any(|number| {
             let held = &self.leases[number];
-            !held.spilled && matches!(held.phase, Phase::Leaving { .. })
+            !held.spilled && matches!(held.phase, Phase::Leaving { detached: false, .. })
         })
+    }
+
+    /// A request has ended since the probe was asked: what it left may look like an empty slot.
+    fn is_outdated(&self, probe: ProbeId) -> bool {
+        let ended = !self.departed.is_empty() || self.slots.iter().any(|slot| slot.fresh_from > probe);
+        self.sight == Sight::Clear && ended
     }
 
     /// The least recently used free slot that no session misses.

@@ -52,6 +52,47 @@ pub enum Concurrent {
     Spill,
 }
 
+/// How many may wait, and how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Queue {
+    /// Whoever has waited so long is told no. `dispatch` keeps the time.
+    pub max_wait: Duration,
+    /// Requests held back at the same time.
+    pub max_waiting: usize,
+    /// ... of one session.
+    pub max_per_session: usize,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self { max_wait: Duration::from_secs(15 * 60), max_waiting: 256, max_per_session: 8 }
+    }
+}
+
+/// What the user has chosen about one server's slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// When a session's request names its slot.
+    pub pin: PinPolicy,
+    /// What becomes of a session's request whose slot is busy.
+    pub concurrent: Concurrent,
+    /// How many may wait, and how long.
+    pub queue: Queue,
+    /// Foreign work that makes no progress for so long is reported; `None` never is.
+    pub stuck: Option<Duration>,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            pin: PinPolicy::default(),
+            concurrent: Concurrent::default(),
+            queue: Queue::default(),
+            stuck: Some(Duration::from_secs(10 * 60)),
+        }
+    }
+}
+
 /// Counts the server's lives as far as the router has noticed: a restart begins a new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
 #[serde(transparent)]
@@ -98,11 +139,14 @@ pub struct Shape {
     pub tasks: u32,
     /// Whether the slot named in it is where it will run.
     pub heeds_slot: Heeds,
+    /// It may go on when its client has left, or when its answer seems to have ended (llama-server's resumable
+    /// streams): only `/slots` tells when its slot is free.
+    pub resumable: bool,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { tasks: 1, heeds_slot: Heeds::Yes }
+        Self { tasks: 1, heeds_slot: Heeds::Yes, resumable: false }
     }
 }
 
@@ -190,6 +234,21 @@ pub enum Refusal {
     Unreachable,
     /// The router is stopping.
     Stopping,
+    /// Too many wait for this server.
+    Full {
+        /// How many.
+        waiting: usize,
+    },
+    /// Too many requests of this session wait.
+    SessionFull {
+        /// How many.
+        waiting: usize,
+    },
+    /// No slot became free in time.
+    TimedOut {
+        /// How long it was held back.
+        after: Duration,
+    },
 }
 
 /// What `dispatch` has to do.
@@ -215,6 +274,20 @@ pub enum Output {
         session: SessionId,
         /// Where, and the mark by which the state is known again.
         home: Home,
+    },
+    /// Work that did not come through the router took the slot of a session, which is cold now.
+    Overwritten {
+        /// Whose slot it was, and still is.
+        session: SessionId,
+        /// Which.
+        slot: SlotId,
+    },
+    /// Work that did not come through the router makes no progress. Said once for each standstill.
+    Stuck {
+        /// Where.
+        slot: SlotId,
+        /// How long it has not.
+        since: Duration,
     },
     /// The server has restarted; the leases of earlier generations are void.
     Restarted,
@@ -270,6 +343,17 @@ pub struct SeenSlot {
     pub tokens: Option<u64>,
     /// It is at work.
     pub processing: bool,
+    /// Prompt tokens its task has read so far, and tokens it has generated.
+    pub progress: Progress,
+}
+
+/// How far the task in a slot has come. Whatever changes in it is progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// Prompt tokens read; grows by whole batches, each of which may take a minute.
+    pub read: Option<u64>,
+    /// Tokens generated.
+    pub generated: Option<u64>,
 }
 
 /// What a probe of `/slots` brought.
@@ -334,6 +418,8 @@ pub struct SlotSnapshot {
     pub processing: bool,
     /// ... with work that did not come through the router.
     pub foreign: bool,
+    /// ... that makes no progress.
+    pub stuck: bool,
     /// It provably holds what its owner left.
     pub warm: bool,
     /// Tokens it was last seen to hold.

@@ -1,6 +1,8 @@
 //! Which slot a session's request goes to, when it has to wait, and what is sent of it.
 mod bodies;
+mod direct;
 mod foreign;
+mod full;
 mod homes;
 mod leaving;
 mod probing;

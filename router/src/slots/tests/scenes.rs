@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::world::{Runs, World, session, turn};
 use crate::slots::{
-    Action, Concurrent, Due, End, Heeds, Home, Launch, Mark, PinPolicy, Reading, Refusal, Shape, SlotId,
+    Action, Due, End, Heeds, Home, Launch, Mark, PinPolicy, Policy, Reading, Refusal, Shape, SlotId,
     SlotTable, Want,
 };
 
@@ -272,7 +272,7 @@ fn stored_hints_prove_warmth_after_a_router_restart_only_if_the_marks_agree() {
     let seen = world.server[slot.0 as usize].seen;
     let mark = Mark { id_task: seen.id_task.expect("used"), tokens: seen.tokens.expect("used") };
     for (left, warm) in [(mark, true), (Mark { tokens: mark.tokens + 1, ..mark }, false)] {
-        world.table = SlotTable::new(PinPolicy::Auto, Concurrent::Wait);
+        world.table = SlotTable::new(Policy::default());
         world.table.restore([(session("a"), Some(Home { slot, left: Some(left) }))], world.now);
         world.probe();
         assert_eq!(world.table.snapshot(world.now).slots[slot.0 as usize].warm, warm);
@@ -400,7 +400,7 @@ fn an_idle_table_asks_nothing() {
 #[test]
 fn a_request_of_several_tasks_starts_alone_and_counts_as_many_slots() {
     let mut world = World::new(4, PinPolicy::Auto);
-    let wide = Shape { tasks: 3, heeds_slot: Heeds::Yes };
+    let wide = Shape { tasks: 3, ..Shape::default() };
     let ticket = world.enqueue_shaped(turn("a"), wide);
     world.settle();
     let grant = world.granted[&ticket].clone();
@@ -426,7 +426,7 @@ fn a_request_of_several_tasks_starts_alone_and_counts_as_many_slots() {
 fn a_request_for_more_tasks_than_slots_has_the_server_to_itself() {
     let mut world = World::new(2, PinPolicy::Auto);
     let running = world.ask(turn("a")).expect("a slot is free");
-    let ticket = world.enqueue_shaped(Want::Anonymous, Shape { tasks: 9, heeds_slot: Heeds::Yes });
+    let ticket = world.enqueue_shaped(Want::Anonymous, Shape { tasks: 9, ..Shape::default() });
     world.settle();
     assert!(!world.granted.contains_key(&ticket));
     world.run(&running);
@@ -437,7 +437,7 @@ fn a_request_for_more_tasks_than_slots_has_the_server_to_itself() {
 #[test]
 fn a_route_that_does_not_heed_the_slot_gets_none_named() {
     let mut world = World::new(4, PinPolicy::Auto);
-    let ticket = world.enqueue_shaped(turn("a"), Shape { tasks: 1, heeds_slot: Heeds::No });
+    let ticket = world.enqueue_shaped(turn("a"), Shape { heeds_slot: Heeds::No, ..Shape::default() });
     world.settle();
     assert_eq!(world.granted[&ticket].launch, Launch::Free { alone: false });
 }
@@ -461,7 +461,7 @@ fn a_new_router_sees_at_its_first_look_that_the_server_clears_idle_slots() {
         world.turn(name);
     }
     let hints = ["a", "b", "c"].into_iter().enumerate();
-    world.table = SlotTable::new(PinPolicy::Auto, Concurrent::Wait);
+    world.table = SlotTable::new(Policy::default());
     world.table.restore(
         hints.map(|(slot, name)| (session(name), Some(Home { slot: SlotId(slot as u32), left: None }))),
         world.now,

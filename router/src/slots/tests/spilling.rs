@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::world::{Runs, World, session, turn};
 use crate::slots::{
-    Action, Concurrent, End, Grant, Heeds, Home, Launch, PinPolicy, Reading, Shape, SlotId, SlotTable,
-    Ticket, Want,
+    Action, Concurrent, End, Grant, Heeds, Home, Launch, PinPolicy, Policy, Reading, Shape, SlotId,
+    SlotTable, Ticket, Want,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -220,7 +220,7 @@ fn what_a_spilled_request_left_when_its_client_went_belongs_to_nobody() {
 
 #[test]
 fn requests_that_may_go_where_the_server_likes_wait_for_what_their_session_has_running() {
-    let shape = |tasks, heeds_slot| Shape { tasks, heeds_slot };
+    let shape = |tasks, heeds_slot| Shape { tasks, heeds_slot, ..Shape::default() };
     for shape in [shape(2, Heeds::Yes), shape(1, Heeds::No), shape(1, Heeds::Perhaps)] {
         let mut world = World::spilling(4);
         let main = running(&mut world, "a");
@@ -236,7 +236,7 @@ fn requests_that_may_go_where_the_server_likes_wait_for_what_their_session_has_r
 fn nothing_spills_beside_a_request_whose_slot_the_server_chose() {
     let mut world = World::spilling(4);
     world.turn("a");
-    let unpinned = world.enqueue_shaped(turn("a"), Shape { tasks: 1, heeds_slot: Heeds::No });
+    let unpinned = world.enqueue_shaped(turn("a"), Shape { heeds_slot: Heeds::No, ..Shape::default() });
     world.settle();
     let lease = world.granted[&unpinned].lease;
     let slot = world.land(lease);
@@ -258,7 +258,7 @@ fn with_pin_never_a_sessions_requests_go_one_after_another() {
 #[test]
 fn a_session_that_has_no_home_yet_waits_for_the_request_that_may_give_it_one() {
     let mut world = World::spilling(3);
-    let ticket = world.enqueue_shaped(turn("a"), Shape { tasks: 1, heeds_slot: Heeds::No });
+    let ticket = world.enqueue_shaped(turn("a"), Shape { heeds_slot: Heeds::No, ..Shape::default() });
     world.settle();
     let slot = world.land(world.granted[&ticket].lease);
     let next = waits(&mut world, "a");
@@ -367,6 +367,20 @@ fn what_a_silent_server_holds_is_not_taken_for_empty() {
 }
 
 #[test]
+fn an_answer_from_before_a_turn_ended_does_not_show_its_slot_to_be_empty() {
+    let (mut world, _main) = clearing_with_one_at_work();
+    let of_b = world.ask(turn("b")).expect("a slot is free");
+    let side = world.enqueue(turn("a"));
+    let probe = world.table.probe_asked();
+    let before = world.reading();
+    let slot = world.land(of_b.lease);
+    let tokens = world.stop(slot);
+    world.table.release(of_b.lease, End::Complete { tokens: Some(tokens), slot: None }, world.now);
+    world.answer(probe, before);
+    assert!(!world.granted.contains_key(&side), "its start would take what b has just left");
+}
+
+#[test]
 fn on_a_server_without_slots_endpoint_a_second_request_waits() {
     let mut world = World::spilling(3);
     for _ in 0..2 {
@@ -387,7 +401,7 @@ fn on_a_server_without_slots_endpoint_a_second_request_waits() {
 fn after_a_restart_of_the_router_every_session_may_just_have_been_seen() {
     let (mut world, _) = one_at_work_one_idle();
     world.stop(SlotId(0));
-    world.table = SlotTable::new(PinPolicy::Auto, Concurrent::Spill);
+    world.table = SlotTable::new(Policy { concurrent: Concurrent::Spill, ..Policy::default() });
     world.granted.clear();
     let hints = ["a", "b"].into_iter().zip([SlotId(0), SlotId(1)]);
     let hints = hints.map(|(name, slot)| (session(name), Some(Home { slot, left: None })));

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use session_slot_identity::SessionId;
 
+use super::fairness::Patience;
 use crate::slots::{
-    Action, Concurrent, Due, End, Grant, Heeds, Launch, LeaseId, Output, PinPolicy, ProbeId, Reading,
+    Action, Concurrent, Due, End, Grant, Heeds, Launch, LeaseId, Output, PinPolicy, Policy, ProbeId, Reading,
     Refusal, SeenSlot, Shape, SlotId, SlotTable, Ticket, Want,
 };
 
@@ -45,6 +46,9 @@ pub(super) struct World {
     pub(super) refused: HashMap<Ticket, Refusal>,
     /// In the order they were granted.
     pub(super) grants: Vec<Ticket>,
+    pub(super) overwritten: Vec<(String, SlotId)>,
+    pub(super) stuck: Vec<SlotId>,
+    patience: Patience,
     witness: Witness,
 }
 
@@ -78,9 +82,13 @@ impl World {
         Self::with(slots, PinPolicy::Auto, Concurrent::Spill)
     }
 
-    pub(super) fn with(slots: usize, policy: PinPolicy, concurrent: Concurrent) -> Self {
+    pub(super) fn with(slots: usize, pin: PinPolicy, concurrent: Concurrent) -> Self {
+        Self::under(slots, Policy { pin, concurrent, ..Policy::default() })
+    }
+
+    pub(super) fn under(slots: usize, policy: Policy) -> Self {
         Self {
-            table: SlotTable::new(policy, concurrent),
+            table: SlotTable::new(policy),
             now: Instant::now(),
             server: vec![ServerSlot::default(); slots],
             clears_idle: false,
@@ -91,6 +99,9 @@ impl World {
             granted: HashMap::new(),
             refused: HashMap::new(),
             grants: Vec::new(),
+            overwritten: Vec::new(),
+            stuck: Vec::new(),
+            patience: Patience::default(),
             witness: Witness::default(),
         }
     }
@@ -112,8 +123,13 @@ impl World {
 
     pub(super) fn answer(&mut self, probe: ProbeId, reading: Reading) {
         let before = self.owners();
-        self.table.observe(probe, reading, self.now);
+        let (waiting, granted) = (self.waiting(probe, &reading), self.grants.len());
+        self.table.observe(probe, reading.clone(), self.now);
         self.collect(&before);
+        self.table.renew_probes(probe);
+        // What is renewed was decided about by this answer already.
+        let left = self.waiting(self.table.asked.next(), &reading);
+        self.patience.note(&waiting, &left, &self.grants[granted..]);
     }
 
     /// Probes while the table has news to ask about.
@@ -186,6 +202,8 @@ impl World {
                     self.granted.insert(grant.ticket, grant);
                 }
                 Output::Refused { ticket, why } => drop(self.refused.insert(ticket, why)),
+                Output::Overwritten { session, slot } => self.overwritten.push((session.to_string(), slot)),
+                Output::Stuck { slot, .. } => self.stuck.push(slot),
                 _ => {}
             }
         }
@@ -197,13 +215,17 @@ impl World {
 
     /// A request of several tasks, or to a route that does not heed `id_slot`.
     pub(super) fn enqueue_shaped(&mut self, want: Want, shape: Shape) -> Ticket {
-        let ticket = self.table.enqueue(want.clone(), shape, self.now);
+        self.try_enqueue(want, shape).expect("there is room")
+    }
+
+    pub(super) fn try_enqueue(&mut self, want: Want, shape: Shape) -> Result<Ticket, Refusal> {
+        let ticket = self.table.enqueue(want.clone(), shape, self.now)?;
         self.shapes.insert(ticket, shape);
         if let Want::Session(session) = want {
             self.witness.seen.insert(session.clone(), self.now);
             self.witness.asking.insert(ticket, session);
         }
-        ticket
+        Ok(ticket)
     }
 
     /// Enqueues and settles; the grant, if there was one.
@@ -247,9 +269,21 @@ impl World {
         }
         let tokens = 100 + self.next_task as u64;
         self.server[index] = ServerSlot {
-            seen: SeenSlot { id_task: Some(self.next_task), tokens: Some(tokens), processing: true },
+            seen: SeenSlot {
+                id_task: Some(self.next_task),
+                tokens: Some(tokens),
+                processing: true,
+                ..SeenSlot::default()
+            },
             runs: Some(runs),
         };
+    }
+
+    /// The server dies and starts again with nothing in its slots.
+    pub(super) fn restart(&mut self) {
+        self.server.fill_with(ServerSlot::default);
+        self.on_the_way.clear();
+        self.next_task = 0;
     }
 
     /// The server has ended what runs in `slot`; the tokens it holds now.

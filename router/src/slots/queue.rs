@@ -1,0 +1,148 @@
+//! Who waits: how many may, and in which order they are looked at.
+//!
+//! Each session has a line of its own, and a request without a session is a line by itself. The heads of the lines are
+//! looked at in the order in which they became heads, then those with one request of their session before them, and so
+//! on. A head is thus passed by nobody who came later, and a session with many requests takes turns with those that
+//! have one.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use session_slot_identity::SessionId;
+
+use super::types::{Output, ProbeId, Refusal, Shape, Ticket, Want};
+use super::{Sight, SlotTable};
+
+/// A request that has not been granted yet.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) ticket: Ticket,
+    pub(super) want: Want,
+    pub(super) shape: Shape,
+    pub(super) since: Instant,
+    /// The first probe whose answer may decide about it: one asked after it arrived.
+    pub(super) probe: ProbeId,
+    /// Something may let it go since: an answer to this probe or a later one is wanted. Earlier answers still count,
+    /// or a trickle of changes elsewhere would hold it up for ever.
+    pub(super) news: ProbeId,
+    /// Its place among the heads: when it came, or when a request of its session before it went.
+    pub(super) turn: u64,
+    /// It could not be granted at once.
+    pub(super) waited: bool,
+}
+
+impl Waiter {
+    pub(super) fn session(&self) -> Option<&SessionId> {
+        match &self.want {
+            Want::Session(session) => Some(session),
+            Want::Anonymous | Want::Named(_) => None,
+        }
+    }
+}
+
+impl SlotTable {
+    /// A request arrives. It is granted, refused or kept waiting by a later [`SlotTable::observe`].
+    ///
+    /// # Errors
+    /// When too many wait already.
+    pub fn enqueue(&mut self, want: Want, shape: Shape, now: Instant) -> Result<Ticket, Refusal> {
+        if let Want::Session(session) = &want {
+            self.mark_seen(session, now);
+        }
+        let probe = self.asked.next();
+        let ticket = Ticket(self.next_ticket + 1);
+        let mut waiter =
+            Waiter { ticket, want, shape, since: now, probe, news: probe, turn: 0, waited: false };
+        waiter.waited = !self.could_go(&waiter);
+        self.find_room(&waiter)?;
+        waiter.turn = self.next_turn();
+        self.next_ticket = ticket.0;
+        self.waiters.push_back(waiter);
+        self.check_invariants();
+        Ok(ticket)
+    }
+
+    /// A waiter's client has left, or its time is over: it is gone at once and moves nothing.
+    pub fn leave(&mut self, ticket: Ticket) {
+        self.waiters.retain(|waiter| waiter.ticket != ticket);
+        self.check_invariants();
+    }
+
+    /// Refuses everyone who waits, for instance at the end of draining.
+    pub fn refuse_all(&mut self, why: Refusal) {
+        for waiter in self.waiters.drain(..) {
+            self.outputs.push(Output::Refused { ticket: waiter.ticket, why });
+        }
+        self.check_invariants();
+    }
+
+    /// Requests held back now.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiters.len()
+    }
+
+    fn find_room(&self, new: &Waiter) -> Result<(), Refusal> {
+        let queue = &self.policy.queue;
+        let waiting = self.held_back(self.waiters.iter().chain([new]));
+        if waiting > queue.max_waiting {
+            return Err(Refusal::Full { waiting: waiting - 1 });
+        }
+        let Some(session) = new.session() else { return Ok(()) };
+        let line = self.waiters.iter().filter(|waiter| waiter.session() == Some(session));
+        let waiting = self.held_back(line.chain([new]));
+        if waiting > queue.max_per_session {
+            return Err(Refusal::SessionFull { waiting: waiting - 1 });
+        }
+        Ok(())
+    }
+
+    /// How many of these have to wait. Whoever came since the last answer of `/slots` stands in the queue as well, but
+    /// for as many as there are free slots only until the next one: a burst of them is no reason to refuse any.
+    fn held_back<'a>(&self, waiters: impl Iterator<Item = &'a Waiter>) -> usize {
+        if !self.counted || self.sight == Sight::Loading {
+            return waiters.filter(|waiter| waiter.waited).count();
+        }
+        let (held, fresh): (Vec<&Waiter>, Vec<&Waiter>) = waiters.partition(|waiter| waiter.waited);
+        let free = self.slots.iter().filter(|slot| slot.is_free()).count();
+        held.len() + fresh.len().saturating_sub(free.min(self.slots.len().saturating_sub(self.taken())))
+    }
+
+    /// Who is to be looked at, as indexes, the first first.
+    pub(super) fn in_turn(&self) -> Vec<usize> {
+        let mut before: HashMap<&SessionId, usize> = HashMap::new();
+        let mut order: Vec<(usize, u64, usize)> = Vec::with_capacity(self.waiters.len());
+        for (index, waiter) in self.waiters.iter().enumerate() {
+            let behind = waiter.session().map_or(0, |session| {
+                let count = before.entry(session).or_default();
+                *count += 1;
+                *count - 1
+            });
+            order.push((behind, waiter.turn, index));
+        }
+        order.sort_unstable();
+        order.into_iter().map(|(_, _, index)| index).collect()
+    }
+
+    /// A request has been granted: those of its session that are behind it let everyone pass who waits now.
+    pub(super) fn send_to_the_back(&mut self, granted: &Want) {
+        let Want::Session(session) = granted else { return };
+        let turn = self.next_turn();
+        for waiter in self.waiters.iter_mut().filter(|waiter| waiter.session() == Some(session)) {
+            waiter.turn = turn;
+        }
+    }
+
+    fn next_turn(&mut self) -> u64 {
+        self.turns += 1;
+        self.turns
+    }
+
+    /// Something has changed that may let waiters go: an answer asked for after it is wanted.
+    pub(super) fn reconsider(&mut self) {
+        let probe = self.asked.next();
+        for waiter in &mut self.waiters {
+            waiter.news = probe;
+        }
+    }
+}
