@@ -108,12 +108,12 @@ async fn a_stream_that_does_not_end_is_cut_at_the_drain_limit_and_who_waits_is_t
     assert_eq!((openai.status.as_u16(), &openai.json()["error"]["type"]), (503, &"unavailable_error".into()));
     assert_eq!(openai.header("retry-after"), Some("2"));
     let anthropic = anthropic.await.expect("it should not panic");
-    assert_eq!((anthropic.status.as_u16(), &anthropic.json()["type"]), (503, &"error".into()));
+    assert_eq!((anthropic.status.as_u16(), &anthropic.json()["type"]), (529, &"error".into()));
     assert!(running.finish().await.is_err(), "a cut stream must not look complete");
     let mut lines = router.request_log();
     lines.sort_by_key(|line| line["agent_session_id"].to_string());
     let statuses: Vec<_> = lines.iter().map(|line| line["status"].as_u64()).collect();
-    assert_eq!(statuses, [Some(200), Some(503), Some(503)], "{lines:#?}");
+    assert_eq!(statuses, [Some(200), Some(503), Some(529)], "{lines:#?}");
     assert!(lines.iter().all(|line| line["error"].is_string()), "{lines:#?}");
     assert_eq!(router.database().events().len(), 3);
     fake.wait_processing(0).await;
