@@ -1,6 +1,7 @@
 //! What clients see while they wait, and when something goes wrong on the way.
 mod alive;
 mod ends;
+mod leaving;
 mod stalls;
 
 use session_slot_tests::client::{self, Outgoing, Streaming};
