@@ -63,6 +63,7 @@ inline() {
 }
 
 need_cargo
+[ -f "$HOOK/generated/module.js" ] || note "building the hook (the first time takes a few minutes) ..."
 case "${1:-}" in
     "") ;;
     --install-toolchain) has_target || has_debian || install_toolchain ;;
