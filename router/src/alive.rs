@@ -128,6 +128,8 @@ struct Alive {
     dispatch: Arc<Dispatch>,
     /// When the next sign of life is due, or a stream that has begun counts as stalled.
     timer: Pin<Box<Sleep>>,
+    /// Ends when the router stops and can wait no longer.
+    stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
 enum State {
@@ -150,7 +152,7 @@ impl Alive {
         let timer = Box::pin(sleep_until(
             first.and_then(|wait| Instant::now().checked_add(wait)).unwrap_or_else(never),
         ));
-        Self { state, manners, dispatch: Arc::clone(dispatch), timer }
+        Self { state, manners, dispatch: Arc::clone(dispatch), timer, stopped: Box::pin(dispatch.stopped()) }
     }
 
     /// Whether a sign of life is due; the next one is then set up.
@@ -202,6 +204,11 @@ impl Alive {
             Poll::Ready(None) => {
                 self.state = State::Over;
                 Poll::Ready(None)
+            }
+            Poll::Pending if self.stopped.as_mut().poll(cx).is_ready() => {
+                let between = body.is_between_events();
+                body.cut_off();
+                Poll::Ready(Some(self.break_off(between, &Refusal::Stopping.trouble())))
             }
             Poll::Pending if body.is_silent() && self.manners.patience().is_some() => {
                 self.poll_sign(cx).map(|sign| Some(Frame::data(sign)))
@@ -265,6 +272,9 @@ impl Body for Alive {
                         Some(events) => Some(Frame::data(events)),
                         None => continue,
                     },
+                    Poll::Pending if this.stopped.as_mut().poll(cx).is_ready() => {
+                        Some(Frame::data(this.end_with(&Refusal::Stopping.trouble())))
+                    }
                     Poll::Pending => Some(Frame::data(ready!(this.poll_sign(cx)))),
                 },
                 State::Streaming(_) => ready!(this.poll_stream(cx)),

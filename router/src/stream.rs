@@ -58,6 +58,13 @@ impl Forwarded {
         self.events.is_between()
     }
 
+    /// The router stops and can't wait for the end.
+    pub(crate) fn cut_off(&mut self) {
+        if let Some(watch) = &mut self.watch {
+            watch.record.failed("the router stopped before the end of the answer");
+        }
+    }
+
     /// Nothing has come for `silence` though the answer has begun.
     pub(crate) fn stalled(&mut self, silence: Duration, ends: bool) {
         let Some(Watch { record, lease: Some(lease), .. }) = &mut self.watch else { return };

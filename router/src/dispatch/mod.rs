@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use chrono::Utc;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{self, Notify, oneshot};
 use tracing::{info, warn};
 
 pub use lease::Lease;
@@ -39,6 +39,8 @@ pub struct Dispatch {
     state: Mutex<State>,
     /// Something has changed that may call for a probe.
     wake: Notify,
+    /// The drain is over: whoever still runs is told so and ends.
+    stopped: sync::watch::Sender<bool>,
     upstream: Upstream,
     store: Store,
     max_wait: Duration,
@@ -79,12 +81,23 @@ impl Dispatch {
             pace: Pace::default(),
         };
         let max_wait = policy.queue.max_wait;
-        Arc::new(Self { state: Mutex::new(state), wake: Notify::new(), upstream, store, max_wait })
+        let (wake, stopped) = (Notify::new(), sync::watch::Sender::new(false));
+        Arc::new(Self { state: Mutex::new(state), wake, stopped, upstream, store, max_wait })
     }
 
-    /// Refuses everyone who still waits.
+    /// Refuses everyone who still waits, and has the streams end that still run.
     pub fn stop(self: &Arc<Self>) {
+        self.stopped.send_replace(true);
         self.change(|state| state.table.refuse_all(Refusal::Stopping));
+    }
+
+    /// Ends when the drain is over.
+    pub(crate) fn stopped(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut stopped = self.stopped.subscribe();
+        async move {
+            // An error means that the dispatcher itself is gone.
+            let _ = stopped.wait_for(|stopped| *stopped).await;
+        }
     }
 
     /// Everything there is to see now.
