@@ -7,6 +7,7 @@
 //!
 //! * `types`: the words other modules use;
 //! * `slot`: what is known of one slot;
+//! * `homes`: which session lives in which slot, and what it has left there;
 //! * `queue`: who waits, in which order;
 //! * `decide`: may this waiter go now, and into which slot;
 //! * `spill`: where a request goes whose home is busy;
@@ -17,6 +18,7 @@
 
 mod decide;
 mod direct;
+mod homes;
 mod invariants;
 mod observe;
 mod probing;
@@ -30,22 +32,18 @@ mod types;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use lru::LruCache;
 use session_slot_identity::SessionId;
 
 use probing::Backoff;
 use queue::Waiter;
-use slot::{Expecting, Slot};
+use slot::Slot;
 pub use types::*;
 
 /// How many sessions are remembered; the least recently used one beyond that is forgotten.
 pub const MAX_SESSIONS: NonZeroUsize = NonZeroUsize::new(65_536).expect("a positive constant");
-
-/// When a turn has ended, `/slots` is asked within this time for what it left. The session's next turn, or anybody
-/// else's, would ask anyway; direct traffic in between only makes the slot look cold or, at worst, wrongly warm.
-const LOOK_AFTER: Duration = Duration::from_millis(10);
 
 /// More slots than any server has.
 const UNCOUNTED: usize = 1 << 16;
@@ -350,13 +348,6 @@ impl SlotTable {
         }
     }
 
-    /// The next probe shows what `session` left in `slot`: what later proves the slot warm.
-    fn expect_left(&mut self, slot: SlotId, session: &SessionId, now: Instant) {
-        self.move_home(session, slot);
-        let probe = self.asked.next();
-        self.slots[slot.index()].expecting = Some(Expecting { probe, due: now + LOOK_AFTER });
-    }
-
     /// The lease stays until `/slots` shows that the server has stopped.
     fn start_leaving(&mut self, number: u64, mut poll: Backoff, now: Instant) {
         if let Some(held) = self.leases.get_mut(&number) {
@@ -368,79 +359,6 @@ impl SlotTable {
 
     fn is_resumable(&mut self, lease: LeaseId) -> bool {
         self.held_mut(lease).is_some_and(|held| held.resumable)
-    }
-
-    /// Makes `slot` the home of `session`, evicting who had it.
-    fn move_home(&mut self, session: &SessionId, slot: SlotId) -> Option<SessionId> {
-        let old = self.home_of(session);
-        if old == Some(slot) {
-            return None;
-        }
-        if let Some(old) = old {
-            self.slots[old.index()].disown();
-        }
-        self.remember(session, Some(slot));
-        self.give(slot, session)
-    }
-
-    /// Hands `slot` to `session`; the earlier owner, if any, loses its home.
-    fn give(&mut self, slot: SlotId, session: &SessionId) -> Option<SessionId> {
-        let slot = &mut self.slots[slot.index()];
-        let before = slot.owner.replace(session.clone());
-        slot.left = None;
-        slot.expecting = None;
-        let evicted = before.filter(|owner| owner != session)?;
-        self.lose_home(&evicted);
-        Some(evicted)
-    }
-
-    /// `slot` is nobody's home from now on; who had it, if anybody.
-    fn vacate(&mut self, slot: SlotId) -> Option<SessionId> {
-        let evicted = self.slots[slot.index()].owner.take();
-        self.slots[slot.index()].disown();
-        if let Some(evicted) = &evicted {
-            self.lose_home(evicted);
-        }
-        evicted
-    }
-
-    fn lose_home(&mut self, session: &SessionId) {
-        if let Some(known) = self.sessions.peek_mut(session) {
-            known.home = None;
-        }
-        self.outputs.push(Output::Evicted { session: session.clone() });
-    }
-
-    /// Puts `session` at the front of the LRU order. The session that falls off its end loses its slot.
-    fn remember(&mut self, session: &SessionId, home: Option<SlotId>) {
-        let known = Known { home, ..self.sessions.peek(session).copied().unwrap_or_default() };
-        if let Some((forgotten, Known { home: Some(slot), .. })) = self.sessions.push(session.clone(), known)
-            && forgotten != *session
-        {
-            self.slots[slot.index()].disown();
-        }
-    }
-
-    fn home_of(&self, session: &SessionId) -> Option<SlotId> {
-        self.sessions.peek(session)?.home
-    }
-
-    /// The session has had a turn in this life of the server: something of it may be left there.
-    fn was_here(&self, session: &SessionId) -> bool {
-        self.sessions.peek(session).is_some_and(|known| known.life == self.generation)
-    }
-
-    fn mark_here(&mut self, session: &SessionId, now: Instant) {
-        if let Some(known) = self.sessions.peek_mut(session) {
-            known.life = self.generation;
-            known.seen = Some(now);
-        }
-    }
-
-    fn mark_seen(&mut self, session: &SessionId, now: Instant) {
-        if let Some(known) = self.sessions.peek_mut(session) {
-            known.seen = Some(now);
-        }
     }
 
     /// Slots taken by leases.
