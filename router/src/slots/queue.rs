@@ -64,7 +64,12 @@ impl SlotTable {
 
     /// A waiter's client has left, or its time is over: it is gone at once and moves nothing.
     pub fn leave(&mut self, ticket: Ticket) {
+        let kept_room = self.waiters.iter().any(|waiter| waiter.ticket == ticket && waiter.shape.tasks > 1);
         self.waiters.retain(|waiter| waiter.ticket != ticket);
+        if kept_room {
+            // Others may have stood behind it although there are free slots: no lease has to end for them.
+            self.reconsider();
+        }
         self.check_invariants();
     }
 

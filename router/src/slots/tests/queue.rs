@@ -136,6 +136,20 @@ fn a_request_for_several_slots_keeps_none_free_while_its_own_session_is_at_work(
 }
 
 #[test]
+fn when_a_request_for_several_slots_leaves_those_it_kept_waiting_go() {
+    let mut world = World::new(2, PinPolicy::Auto);
+    running(&mut world, "x");
+    let wide = world.enqueue_shaped(turn("a"), Shape { tasks: 2, ..Shape::default() });
+    world.settle();
+    let behind = world.enqueue(turn("b"));
+    world.settle();
+    assert!(!world.granted.contains_key(&behind), "room is kept for the one before it");
+    world.table.leave(wide);
+    world.settle();
+    assert!(world.granted.contains_key(&behind), "there is a free slot, and nobody before it any more");
+}
+
+#[test]
 fn two_requests_for_all_slots_go_one_after_the_other() {
     let mut world = World::new(2, PinPolicy::Auto);
     let all = Shape { tasks: 2, ..Shape::default() };
