@@ -7,6 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use sha2::{Digest, Sha256};
 
 use crate::body;
+use crate::headers;
 use crate::identify::Rules;
 
 const CONVERSATION: HeaderName = HeaderName::from_static("x-conversation-id");
@@ -15,7 +16,7 @@ const CONVERSATION: HeaderName = HeaderName::from_static("x-conversation-id");
 const STREAMS: [&str; 2] = ["/v1/stream", "/v1/streams"];
 /// As much of the hash as no two owners share by chance or on purpose.
 const PREFIX_BYTES: usize = 16;
-const PARAMETERS: [&str; 2] = ["conv_id=", "conversation_id="];
+const PARAMETERS: [&str; 2] = ["conv_id", "conversation_id"];
 
 /// The request may outlive its client.
 pub(crate) fn is_named_in(headers: &HeaderMap) -> bool {
@@ -33,32 +34,40 @@ pub(crate) fn name_in(headers: &mut HeaderMap, owner: Option<&str>) {
 
 /// The same for a request that reads a stream on or ends it. It has no body, so its headers tell the session.
 pub(crate) fn name_in_stream(request: &mut Request, rules: &Rules, user: Option<&str>) {
-    let path = request.uri().path();
-    if !STREAMS
-        .iter()
-        .any(|route| path.strip_prefix(route).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
-    {
+    if !is_about_streams(&headers::unescaped(request.uri().path())) {
         return;
     }
     let Ok(Some(no_members)) = body::parse(b"{}") else { return };
     let session = rules.identify(request.headers(), &no_members, user).session;
     let owner = session.as_ref().map(session_slot_identity::SessionId::as_str).or(user).map(str::to_owned);
     name_in(request.headers_mut(), owner.as_deref());
-    if let Some(uri) = owner.and_then(|owner| renamed(request.uri(), &prefix(&owner))) {
-        *request.uri_mut() = uri;
+    if let Some(owner) = owner {
+        // Whoever spells the route in another way to get at a stream by its full name gets at none.
+        let uri = renamed(request.uri(), &prefix(&owner));
+        *request.uri_mut() = uri.unwrap_or_else(|| Uri::from_static(STREAMS[0]));
     }
 }
 
-/// The same URI with the id it names made the owner's.
+fn is_about_streams(path: &str) -> bool {
+    let mut rests = STREAMS.iter().filter_map(|route| path.strip_prefix(route));
+    rests.any(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// The same URI with the id it names made the owner's. `None` if the route is not spelled as usual.
 fn renamed(uri: &Uri, prefix: &str) -> Option<Uri> {
+    if !is_about_streams(uri.path()) {
+        return None;
+    }
     let path = match uri.path().strip_prefix("/v1/stream/") {
         Some(id) if !id.is_empty() => format!("/v1/stream/{prefix}{id}"),
         _ => uri.path().to_owned(),
     };
     let query = uri.query().map(|query| {
-        let named = |part: &str| {
-            let name = PARAMETERS.iter().find(|name| part.starts_with(**name));
-            name.map_or_else(|| part.to_owned(), |name| format!("{name}{prefix}{}", &part[name.len()..]))
+        let named = |part: &str| match part.split_once('=') {
+            Some((name, id)) if PARAMETERS.contains(&&*headers::unescaped(name)) => {
+                format!("{name}={prefix}{id}")
+            }
+            _ => part.to_owned(),
         };
         query.split('&').map(named).collect::<Vec<_>>().join("&")
     });
@@ -126,6 +135,20 @@ mod tests {
             asked("/v1/stream?conv_id=c1", Some("s"), Some("ann")),
             format!("/v1/stream?conv_id={of_user}")
         );
+    }
+
+    #[test]
+    fn however_a_route_or_parameter_is_spelled_no_stream_of_another_owner_is_named() {
+        let own = named(Some("s"));
+        assert_eq!(
+            asked("/v1/stream?conv%5Fid=c1&%63onv_id=c1", Some("s"), None),
+            format!("/v1/stream?conv%5Fid={own}&%63onv_id={own}")
+        );
+        for uri in ["/v1/%73tream?conv_id=c1", "/v1/%u0073tream/c1", "/v1%2Fstream%2Fc1"] {
+            assert_eq!(asked(uri, Some("s"), None), "/v1/stream", "{uri}");
+        }
+        // Also where only the slash before the id is another one.
+        assert_eq!(asked("/v1/stream%2Fc1", Some("s"), None), "/v1/stream");
     }
 
     #[test]
