@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::body::Body as AxumBody;
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body::{Body, Frame};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
@@ -56,10 +56,19 @@ pub(crate) struct Stall {
 }
 
 impl Manners {
+    /// The answer may get more than the server says: signs of life, or an error at its end.
+    pub(crate) fn may_add(&self) -> bool {
+        self.form == Form::Events || self.keep_alive.json
+    }
+
     /// How long the answer may be silent at first.
     fn patience(&self) -> Option<Duration> {
-        let wanted = self.form == Form::Events || self.keep_alive.json;
-        self.keep_alive.after.filter(|_| wanted)
+        self.keep_alive.after.filter(|_| self.may_add())
+    }
+
+    /// How long a stream that has begun may be silent.
+    fn stalls_after(&self) -> Option<Duration> {
+        self.stall.after.filter(|_| self.form == Form::Events)
     }
 
     fn sign(&self) -> Bytes {
@@ -91,8 +100,10 @@ pub(crate) async fn respond(mut running: Running, manners: Manners, dispatch: &A
 fn whole(outcome: Outcome, manners: Manners, dispatch: &Arc<Dispatch>) -> Response {
     match outcome {
         Err(refusal) => refusal.response(manners.dialect),
-        Ok(Answer { parts, body }) if is_stream(parts.status, &parts.headers) => {
+        Ok(Answer { mut parts, body }) if is_stream(parts.status, &parts.headers) => {
             let manners = Manners { form: Form::Events, ..manners };
+            // Signs of life or an error may be added to it.
+            parts.headers.remove(CONTENT_LENGTH);
             Response::from_parts(parts, AxumBody::new(Alive::new(State::Streaming(body), manners, dispatch)))
         }
         Ok(Answer { parts, body }) => Response::from_parts(parts, AxumBody::new(body)),
@@ -192,7 +203,7 @@ impl Alive {
         let State::Streaming(body) = &mut self.state else { return Poll::Ready(None) };
         match Pin::new(&mut **body).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
-                if let Some(after) = self.manners.stall.after.filter(|_| self.manners.form == Form::Events) {
+                if let Some(after) = self.manners.stalls_after() {
                     self.timer.as_mut().reset(Instant::now() + after);
                 }
                 Poll::Ready(Some(frame))
@@ -213,7 +224,7 @@ impl Alive {
             Poll::Pending if body.is_silent() && self.manners.patience().is_some() => {
                 self.poll_sign(cx).map(|sign| Some(Frame::data(sign)))
             }
-            Poll::Pending if !body.is_silent() => self.poll_stall(cx),
+            Poll::Pending if !body.is_silent() && !body.has_ended() => self.poll_stall(cx),
             Poll::Pending => Poll::Pending,
         }
     }
@@ -221,7 +232,7 @@ impl Alive {
     /// A stream that has begun is silent. Nothing is put into it: only the log and the totals are told.
     fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
         let State::Streaming(body) = &mut self.state else { return Poll::Ready(None) };
-        let Some(after) = self.manners.stall.after else { return Poll::Pending };
+        let Some(after) = self.manners.stalls_after() else { return Poll::Pending };
         ready!(self.timer.as_mut().poll(cx));
         body.stalled(after, self.manners.stall.ends);
         self.dispatch.note(|totals| totals.stalled += 1);

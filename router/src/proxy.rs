@@ -99,13 +99,16 @@ async fn forward(app: &Arc<App>, request: Request, path: &str, user: Option<&str
     }
 }
 
-async fn turn_answer(app: &Arc<App>, turn: Turn, dialect: Dialect, record: Record) -> Response {
+async fn turn_answer(app: &Arc<App>, mut turn: Turn, dialect: Dialect, record: Record) -> Response {
     let manners = Manners {
         dialect,
         form: turn.form(),
         keep_alive: app.config.keep_alive,
         stall: Stall { after: app.config.upstream_watch.stall, ends: app.config.upstream_watch.end_stalled },
     };
+    if manners.may_add() {
+        turn.wants_plain_answer();
+    }
     alive::respond(Box::pin(turn.run(Arc::clone(app), dialect, record)), manners, &app.dispatch).await
 }
 

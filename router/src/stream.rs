@@ -65,6 +65,11 @@ impl Forwarded {
         }
     }
 
+    /// The answer is whole, though its body goes on.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.events.has_ended()
+    }
+
     /// Nothing has come for `silence` though the answer has begun.
     pub(crate) fn stalled(&mut self, silence: Duration, ends: bool) {
         let Some(Watch { record, lease: Some(lease), .. }) = &mut self.watch else { return };
@@ -126,6 +131,11 @@ impl Body for Forwarded {
                 }
                 this.end_if_over();
             }
+            // A server that goes away after its last word has broken nothing off.
+            Some(Err(_)) if this.has_ended() => {
+                this.end();
+                return Poll::Ready(None);
+            }
             Some(Err(error)) => this.fail(error),
             None => this.end(),
         }
@@ -143,7 +153,7 @@ impl Body for Forwarded {
 
 impl Drop for Forwarded {
     fn drop(&mut self) {
-        if self.events.has_ended() {
+        if self.has_ended() {
             // Some clients hang up on the last event. The server has nothing more to do for this one.
             return self.end();
         }

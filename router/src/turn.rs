@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::Request;
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, HeaderMap};
+use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderMap};
 use http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -22,7 +22,7 @@ use crate::proxy::{App, tell};
 use crate::record::Record;
 use crate::refusal::Refusal;
 use crate::routes::SlotRoute;
-use crate::slots::{Launch, Shape, Want};
+use crate::slots::{Heeds, Launch, Shape, Want};
 use crate::stream::Forwarded;
 use crate::upstream::{Upstream, UpstreamError};
 
@@ -78,7 +78,18 @@ impl Turn {
 
     /// What its client asked for.
     pub(crate) fn form(&self) -> Form {
-        if self.parsed.as_ref().is_some_and(Parsed::streams) { Form::Events } else { Form::Json }
+        // Embeddings are never streamed, whatever is asked for.
+        let may_stream = self.shape.heeds_slot != Heeds::No;
+        if may_stream && self.parsed.as_ref().is_some_and(Parsed::streams) {
+            Form::Events
+        } else {
+            Form::Json
+        }
+    }
+
+    /// Something may be put before or behind the server's answer, so it may not come compressed.
+    pub(crate) fn wants_plain_answer(&mut self) {
+        self.parts.headers.remove(ACCEPT_ENCODING);
     }
 
     /// Waits for a slot and sends the request there. Dropped, it is withdrawn.

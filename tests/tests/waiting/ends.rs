@@ -67,6 +67,62 @@ async fn a_client_that_hangs_up_on_the_last_event_has_had_the_whole_answer() {
     assert_eq!((&line["prompt_computed"], &line["prompt_cached"]), (&2.into(), &5.into()));
 }
 
+#[tokio::test]
+async fn a_server_that_goes_away_after_its_last_word_has_broken_nothing_off() {
+    let events = "data: {}\n\ndata: [DONE]\n\n";
+    let upstream = RawUpstream::start(format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{events}\r\n",
+        events.len()
+    ))
+    .await;
+    let router = Router::in_front_of(&upstream.url()).start().await;
+    let answer = opened(turn(&router, CHAT, "s", &streamed("a"))).await.finish().await.expect("a clean end");
+    assert_eq!(answer.text(), events);
+    let line = router.wait_requests(1).await.remove(0);
+    assert_eq!((&line["status"], &line["error"]), (&200.into(), &serde_json::Value::Null), "{line}");
+}
+
+#[tokio::test]
+async fn a_stream_that_told_its_length_and_breaks_off_ends_with_a_whole_error() {
+    let upstream = RawUpstream::start(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 30\r\n\r\ndata: {\"a\":",
+    )
+    .await;
+    let router = Router::in_front_of(&upstream.url()).start().await;
+    let answer = opened(turn(&router, CHAT, "s", &streamed("a"))).await.finish().await.expect("a clean end");
+    let text = answer.text();
+    let error = text.strip_prefix("data: {\"a\":\n\ndata: ").unwrap_or_else(|| panic!("{text}"));
+    let error: serde_json::Value = serde_json::from_str(error.trim_end()).expect("a whole event");
+    assert_eq!(error["error"]["code"], 503, "{error}");
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_off_ends_with_an_error_for_http_1_0_too() {
+    let upstream = RawUpstream::start(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 30\r\n\r\ndata: 1\n\n",
+    )
+    .await;
+    let router = Router::in_front_of(&upstream.url()).start().await;
+    let body = format!("{{{}}}", streamed("a"));
+    let mut client = session_slot_tests::client::RawConnection::open(&router.url()).await;
+    client.send(format!("POST {CHAT} HTTP/1.0\r\ncontent-length: {}\r\n\r\n{body}", body.len())).await;
+    let head = client.read_until("\r\n\r\n").await.to_ascii_lowercase();
+    assert!(!head.contains("content-length") && !head.contains("chunked"), "{head}");
+    client.read_until("data: 1\n\ndata: {\"error\":").await;
+}
+
+#[tokio::test]
+async fn an_answer_that_something_may_be_added_to_is_not_asked_for_compressed() {
+    let upstream = RawUpstream::start("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await;
+    let router = Router::in_front_of(&upstream.url()).start().await;
+    for members in [streamed("a"), r#""messages":[]"#.to_owned()] {
+        let request = turn(&router, CHAT, "s", &members).header("accept-encoding", "gzip");
+        session_slot_tests::client::send(request).await;
+    }
+    let seen = upstream.seen().into_iter().map(|request| String::from_utf8_lossy(&request).contains("gzip"));
+    assert_eq!(seen.collect::<Vec<_>>(), [false, true]);
+}
+
 /// A server that says what it is given and then neither goes on nor hangs up.
 struct Lingering;
 
