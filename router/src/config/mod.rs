@@ -465,6 +465,35 @@ mod tests {
     }
 
     #[test]
+    fn what_the_file_says_of_signs_of_life_and_silence_is_in_force_and_printed() {
+        let (_dir, path) = file(
+            "[upstream]\nstall = 120\nend_stalled = true\n[keepalive]\nafter = 0\nevery = 0.5\njson = true\n",
+        );
+        let config = resolve(&["--config", &path], &[]).unwrap();
+        let keep_alive = KeepAlive { after: None, every: Duration::from_millis(500), json: true };
+        let stall = Some(Duration::from_secs(120));
+        let watch = Watch { stall, end_stalled: true, stuck: Some(Duration::from_secs(600)) };
+        assert_eq!((config.keep_alive, config.upstream_watch), (keep_alive, watch));
+        let (_dir, path) = file(&config.to_toml());
+        let again = resolve(&["--config", &path], &[]).unwrap();
+        assert_eq!((again.keep_alive, again.upstream_watch), (keep_alive, watch));
+    }
+
+    #[test]
+    fn times_that_make_no_sense_are_refused() {
+        for (text, word) in [
+            ("[keepalive]\nevery = 0\n", "keepalive.every"),
+            ("[keepalive]\nafter = -1\n", "from 0 to 86400"),
+            ("[keepalive]\nafter = nan\n", "from 0 to 86400"),
+            ("[upstream]\nstall = 86401\n", "from 0 to 86400"),
+        ] {
+            let (_dir, path) = file(text);
+            let message = complaint(&["--config", &path], &[]);
+            assert!(message.contains(word), "{message}");
+        }
+    }
+
+    #[test]
     fn a_queue_in_which_nobody_could_wait_is_refused() {
         for key in ["max_wait", "max_waiting", "max_per_session"] {
             let (_dir, path) = file(&format!("[queue]\n{key} = 0\n"));

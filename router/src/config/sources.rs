@@ -55,8 +55,9 @@ EXAMPLES:
 
 Each option can also be set in the environment as SLOT_ROUTER_ and its name (SLOT_ROUTER_MAX_BODY,
 SLOT_ROUTER_ALLOWED_HOSTS with commas) or in the file (max_body = \"64MiB\", allowed_hosts = [\"gpu.lan\"]).
-Where sessions are looked for and how many requests may wait is set in the file only, in its sections [identity] and
-[queue]. Flags beat the environment, the environment beats the file. An empty variable counts as absent.";
+Where sessions are looked for, how many requests may wait and what they get meanwhile is set in the file only, in its
+sections [identity], [queue] and [keepalive]. Flags beat the environment, the environment beats the file. An empty
+variable counts as absent.";
 
 /// The command line.
 #[derive(Debug, Clone, Default, Parser)]
