@@ -301,3 +301,6 @@ impl Body for Alive {
 fn never() -> Instant {
     Instant::now() + Duration::from_secs(86_400 * 365)
 }
+
+#[cfg(test)]
+mod tests;

@@ -85,7 +85,7 @@ pub struct ServerSnapshot {
     /// What to change in the server's settings.
     pub(super) advice: Vec<&'static str>,
     #[serde(flatten)]
-    pub(super) table: TableSnapshot,
+    pub(crate) table: TableSnapshot,
     pub(super) totals: Totals,
 }
 

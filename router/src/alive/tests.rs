@@ -1,0 +1,122 @@
+//! Answers that show they are alive, in a time of their own: no test waits.
+
+use std::future::{pending, poll_fn};
+
+use clap::Parser;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep};
+
+use super::*;
+use crate::config::{Args, Config};
+use crate::dispatch::Who;
+use crate::slots::{Shape, Want};
+use crate::store::Store;
+use crate::upstream::Upstream;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// With the settings as they come; nobody asks the server, so nobody is granted anything.
+fn dispatch(folder: &tempfile::TempDir) -> Arc<Dispatch> {
+    let args = Args::try_parse_from(["session-slot-router"]).expect("no flags");
+    let config = Config::load(&args).expect("the defaults");
+    let store = Store::open(&folder.path().join("router.sqlite"), 0).expect("a database").store;
+    Dispatch::new(config.policy(), Upstream::new(&config).expect("an address"), store, Vec::new())
+}
+
+fn manners(form: Form, json: bool) -> Manners {
+    let keep_alive = KeepAlive { after: Some(10 * SECOND), every: 15 * SECOND, json };
+    Manners { dialect: Dialect::OpenAi, form, keep_alive, stall: Stall::default() }
+}
+
+async fn next(body: &mut AxumBody) -> Option<String> {
+    let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await?;
+    let data = frame.expect("it never breaks off").into_data().expect("no trailers");
+    Some(String::from_utf8(data.to_vec()).expect("text"))
+}
+
+/// A turn that waits in the queue of `dispatch`, and is refused in the end.
+fn queued(dispatch: &Arc<Dispatch>) -> Running {
+    let dispatch = Arc::clone(dispatch);
+    Box::pin(async move {
+        let refused = dispatch.acquire(Want::Anonymous, Shape::default(), Who::default()).await;
+        Err(Refusal::of(refused.expect_err("nobody is granted anything"), String::new()))
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn signs_come_after_ten_seconds_and_then_every_fifteen_and_the_end_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dispatch = dispatch(&folder);
+    let begun = Instant::now();
+    let response = respond(queued(&dispatch), manners(Form::Events, false), &dispatch).await;
+    assert_eq!((response.status(), begun.elapsed().as_secs()), (StatusCode::OK, 10));
+    let mut body = response.into_body();
+    for seconds in [10, 25, 40] {
+        assert_eq!(next(&mut body).await.as_deref(), Some(": waiting\n\n"));
+        assert_eq!(begun.elapsed().as_secs(), seconds);
+    }
+    let mut last = String::new();
+    while let Some(text) = next(&mut body).await {
+        last = text;
+    }
+    assert!(last.contains("service unavailable") && last.contains("within 900 s"), "{last}");
+    assert_eq!((begun.elapsed().as_secs(), dispatch.snapshot().table.waiting), (900, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_comes_in_time_keeps_its_status() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dispatch = dispatch(&folder);
+    let running = Box::pin(async {
+        sleep(9 * SECOND).await;
+        Err(Refusal::Stopping)
+    });
+    let response = respond(running, manners(Form::Events, false), &dispatch).await;
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_stream_waits_for_its_status_however_long_it_takes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dispatch = dispatch(&folder);
+    let begun = Instant::now();
+    let response = respond(queued(&dispatch), manners(Form::Json, false), &dispatch).await;
+    assert_eq!((response.status().as_u16(), begun.elapsed().as_secs()), (503, 900));
+    let response = respond(queued(&dispatch), manners(Form::Json, true), &dispatch).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    assert_eq!(next(&mut response.into_body()).await.as_deref(), Some(" "));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_dropped_leaves_the_queue_at_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dispatch = dispatch(&folder);
+    let mut body = respond(queued(&dispatch), manners(Form::Events, false), &dispatch).await.into_body();
+    next(&mut body).await.expect("a sign");
+    assert_eq!(dispatch.snapshot().table.waiting, 1);
+    drop(body);
+    assert_eq!(dispatch.snapshot().table.waiting, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_is_over_between_two_signs_is_told_at_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dispatch = dispatch(&folder);
+    let (end, ended) = oneshot::channel::<Refusal>();
+    let running = Box::pin(async {
+        match ended.await {
+            Ok(refusal) => Err(refusal),
+            Err(_) => pending().await,
+        }
+    });
+    let mut body = respond(running, manners(Form::Events, false), &dispatch).await.into_body();
+    next(&mut body).await.expect("a sign");
+    let begun = Instant::now();
+    tokio::spawn(async {
+        sleep(SECOND).await;
+        drop(end.send(Refusal::Stopping));
+    });
+    let told = next(&mut body).await.expect("the end");
+    assert!(told.contains("the router is stopping"), "{told}");
+    assert_eq!((begun.elapsed(), next(&mut body).await), (SECOND, None));
+}
