@@ -216,6 +216,8 @@ impl Alive {
                 self.state = State::Over;
                 Poll::Ready(None)
             }
+            // Its last word was its end: nothing may follow.
+            Poll::Pending if body.has_ended() => Poll::Pending,
             Poll::Pending if self.stopped.as_mut().poll(cx).is_ready() => {
                 let between = body.is_between_events();
                 body.cut_off();
@@ -224,7 +226,7 @@ impl Alive {
             Poll::Pending if body.is_silent() && self.manners.patience().is_some() => {
                 self.poll_sign(cx).map(|sign| Some(Frame::data(sign)))
             }
-            Poll::Pending if !body.is_silent() && !body.has_ended() => self.poll_stall(cx),
+            Poll::Pending if !body.is_silent() => self.poll_stall(cx),
             Poll::Pending => Poll::Pending,
         }
     }
