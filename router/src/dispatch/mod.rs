@@ -87,8 +87,9 @@ impl Dispatch {
 
     /// Refuses everyone who still waits, and has the streams end that still run.
     pub fn stop(self: &Arc<Self>) {
-        self.stopped.send_replace(true);
+        // First, or those who wait would be taken for clients that have left.
         self.change(|state| state.table.refuse_all(Refusal::Stopping));
+        self.stopped.send_replace(true);
     }
 
     /// Ends when the drain is over.
