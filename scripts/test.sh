@@ -13,6 +13,9 @@ ROUTER_TEST_MODEL="$(printf '%s\n' "$setup" | sed -n 's/^model=//p')"
 ROUTER_TEST_LAUNCHER="$SCRIPTS/llama_server.py"
 # Lines NAME=FOLDER.
 ROUTER_TEST_AGENTS="$("$SCRIPTS/setup-agents.sh")"
+# More schedules than a run of `cargo test` alone goes through.
+SIMULATION_SEEDS="${SIMULATION_SEEDS:-1-10000}"
+export SIMULATION_SEEDS
 export ROUTER_TEST_PYTHON ROUTER_TEST_MODEL ROUTER_TEST_LAUNCHER ROUTER_TEST_AGENTS
 
 "$SCRIPTS/build-wasm.sh" --install-toolchain

@@ -9,8 +9,8 @@ use std::time::Duration;
 use axum::body::Body as AxumBody;
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
-use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use http_body::{Body, Frame};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
@@ -25,6 +25,8 @@ use crate::turn::{Answer, Outcome};
 /// How much of an answer that is no stream is read to be told within one, in bytes.
 const TOLD_MAX_BYTES: usize = 64 << 10;
 
+const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
 /// A turn on its way to its answer. Dropped, it is withdrawn: its client has left.
 pub(crate) type Running = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
@@ -32,6 +34,8 @@ pub(crate) type Running = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 #[derive(Debug, Clone)]
 pub(crate) struct Manners {
     pub(crate) dialect: Dialect,
+    /// The web page that asks, if one does: it may read the answer, as llama-server says of its own.
+    pub(crate) origin: Option<HeaderValue>,
     pub(crate) form: Form,
     pub(crate) keep_alive: KeepAlive,
     pub(crate) stall: Stall,
@@ -116,6 +120,7 @@ fn early(running: Running, manners: Manners, dispatch: &Arc<Dispatch>) -> Respon
         Form::Events => "text/event-stream",
         Form::Json => "application/json",
     };
+    let origin = manners.origin.clone();
     let mut alive = Alive::new(State::Waiting(running), manners, dispatch);
     // The first sign is due now.
     alive.timer.as_mut().reset(Instant::now());
@@ -124,10 +129,15 @@ fn early(running: Running, manners: Manners, dispatch: &Arc<Dispatch>) -> Respon
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert(ACTION, HeaderValue::from_static("wait"));
+    // Or nginx would hold the signs back.
+    headers.insert(BUFFERING, HeaderValue::from_static("no"));
+    if let Some(origin) = origin {
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    }
     response
 }
 
-fn is_stream(status: StatusCode, headers: &HeaderMap) -> bool {
+pub(crate) fn is_stream(status: StatusCode, headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
     status.is_success() && kind.starts_with(b"text/event-stream")
 }
@@ -212,6 +222,11 @@ impl Alive {
                 let between = body.is_between_events();
                 Poll::Ready(Some(self.break_off(between, &Refusal::BrokenOff.trouble())))
             }
+            // Several clients take a mere end for a success.
+            Poll::Ready(None) if body.lacks_last_word() => {
+                let between = body.is_between_events();
+                Poll::Ready(Some(self.break_off(between, &Refusal::BrokenOff.trouble())))
+            }
             Poll::Ready(None) => {
                 self.state = State::Over;
                 Poll::Ready(None)
@@ -285,9 +300,6 @@ impl Body for Alive {
                         Some(events) => Some(Frame::data(events)),
                         None => continue,
                     },
-                    Poll::Pending if this.stopped.as_mut().poll(cx).is_ready() => {
-                        Some(Frame::data(this.end_with(&Refusal::Stopping.trouble())))
-                    }
                     Poll::Pending => Some(Frame::data(ready!(this.poll_sign(cx)))),
                 },
                 State::Streaming(_) => ready!(this.poll_stream(cx)),

@@ -44,8 +44,13 @@ impl Trouble {
     pub(crate) fn told(status: StatusCode, body: &[u8]) -> Self {
         let said = serde_json::from_slice::<Value>(body).unwrap_or_default();
         let message = said["error"]["message"].as_str().map(str::to_owned);
+        // Agents that go by the text would take the server's full memory for a conversation that is too long.
+        let full =
+            status.is_server_error() && message.as_deref().is_some_and(|text| text.contains("Context size"));
+        let message = message.filter(|_| !full);
+        let own = if full { "the server's memory is full" } else { "llama-server answered without a stream" };
         Self {
-            message: message.unwrap_or_else(|| format!("llama-server answered {status} instead of a stream")),
+            message: message.unwrap_or_else(|| format!("{own} ({status})")),
             kind: said["error"]["type"].as_str().map(str::to_owned),
             // A good answer that is no stream is of no use to a client that has been promised one.
             status: if status.is_success() { StatusCode::BAD_GATEWAY } else { status },
@@ -210,9 +215,18 @@ mod tests {
     }
 
     #[test]
+    fn a_server_whose_memory_is_full_is_not_told_in_words_of_a_conversation_too_long() {
+        let body =
+            br#"{"error":{"code":500,"message":"Context size has been exceeded.","type":"server_error"}}"#;
+        let trouble = Trouble::told(StatusCode::INTERNAL_SERVER_ERROR, body);
+        let events = Dialect::OpenAi.events(&trouble);
+        assert!(text(&events).contains("memory is full") && !text(&events).contains("ontext"), "{events:?}");
+    }
+
+    #[test]
     fn an_answer_that_is_no_stream_is_never_told_as_a_success() {
         let trouble = Trouble::told(StatusCode::OK, b"{\"choices\":[]}");
-        assert!(text(&Dialect::OpenAi.events(&trouble)).contains("instead of a stream"));
+        assert!(text(&Dialect::OpenAi.events(&trouble)).contains("without a stream"));
         assert!(trouble.status.is_server_error());
     }
 

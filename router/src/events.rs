@@ -11,27 +11,37 @@ const LAST_WORDS: [&[u8]; 5] = [
     b"event: response.failed",
 ];
 const GAP: &[u8] = b"\n\n";
+/// As much of what has passed as can belong to a gap and a last word.
+const SEAM_BYTES: usize = 32;
 
-/// Follows one stream, chunk by chunk. Events that are cut in the middle of their first words are not recognised as
-/// the last one: then the end of the body tells.
-#[derive(Debug, Default)]
+/// Follows one stream, chunk by chunk.
+#[derive(Debug)]
 pub(crate) struct EventStream {
     /// Something has passed.
     begun: bool,
-    /// The newest byte but one, and the newest.
-    newest: [u8; 2],
+    /// The newest bytes, after the gap that a stream may be thought to begin with.
+    tail: Vec<u8>,
     last_word: bool,
+}
+
+impl Default for EventStream {
+    fn default() -> Self {
+        Self { begun: false, tail: GAP.to_vec(), last_word: false }
+    }
 }
 
 impl EventStream {
     /// Reads the next part of the body. Parts may be cut anywhere.
     pub(crate) fn feed(&mut self, chunk: &[u8]) {
-        let Some((&last, before)) = chunk.split_last() else { return };
-        let is_last = |rest: &[u8]| LAST_WORDS.iter().any(|word| rest.starts_with(word));
-        self.last_word |= self.is_between() && is_last(chunk)
-            || memmem::find_iter(chunk, GAP).any(|at| is_last(&chunk[at + GAP.len()..]));
-        self.newest = [before.last().copied().unwrap_or(self.newest[1]), last];
-        self.begun = true;
+        self.begun |= !chunk.is_empty();
+        self.tail.extend_from_slice(&chunk[..chunk.len().min(SEAM_BYTES)]);
+        self.last_word |= has_last_word(&self.tail) || has_last_word(chunk);
+        if chunk.len() > SEAM_BYTES {
+            self.tail.clear();
+            self.tail.extend_from_slice(&chunk[chunk.len() - SEAM_BYTES..]);
+        } else {
+            self.tail.drain(..self.tail.len().saturating_sub(SEAM_BYTES));
+        }
     }
 
     /// Nothing has passed yet.
@@ -41,13 +51,18 @@ impl EventStream {
 
     /// An event of another kind may be put in here.
     pub(crate) fn is_between(&self) -> bool {
-        !self.begun || self.newest == GAP
+        self.tail.ends_with(GAP)
     }
 
     /// The answer is whole, even if its body has not ended yet.
     pub(crate) fn has_ended(&self) -> bool {
         self.last_word && self.is_between()
     }
+}
+
+fn has_last_word(text: &[u8]) -> bool {
+    let mut events = memmem::find_iter(text, GAP).map(|at| &text[at + GAP.len()..]);
+    events.any(|event| LAST_WORDS.iter().any(|word| event.starts_with(word)))
 }
 
 #[cfg(test)]
@@ -81,7 +96,13 @@ mod tests {
             "event: response.completed\ndata: {}\n\n",
         ] {
             assert!(after(&["data: 1\n\n", last]).has_ended(), "{last}");
-            assert!(after(&[&format!("data: 1\n\n{last}")]).has_ended(), "{last}");
+            let whole = format!("data: 1\n\n{last}");
+            assert!(after(&[&whole]).has_ended(), "{last}");
+            for cut in 1..whole.len() {
+                assert!(after(&[&whole[..cut], &whole[cut..]]).has_ended(), "{last} cut at {cut}");
+            }
+            let bytes: Vec<_> = whole.chars().map(String::from).collect();
+            assert!(after(&bytes.iter().map(String::as_str).collect::<Vec<_>>()).has_ended(), "{last}");
             assert!(!after(&["data: 1\n\n", last.trim_end()]).has_ended(), "{last}");
         }
     }

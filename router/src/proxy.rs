@@ -100,10 +100,14 @@ async fn forward(app: &Arc<App>, request: Request, path: &str, user: Option<&str
 }
 
 async fn turn_answer(app: &Arc<App>, mut turn: Turn, dialect: Dialect, record: Record) -> Response {
+    let mut keep_alive = app.config.keep_alive;
+    // White space in front would spoil what turns out to be a stream.
+    keep_alive.json &= !turn.is_opaque();
     let manners = Manners {
         dialect,
+        origin: turn.origin(),
         form: turn.form(),
-        keep_alive: app.config.keep_alive,
+        keep_alive,
         stall: Stall { after: app.config.upstream_watch.stall, ends: app.config.upstream_watch.end_stalled },
     };
     if manners.may_add() {

@@ -10,6 +10,8 @@ pub(crate) struct SlotRoute {
     pub(crate) heeds_slot: Heeds,
     /// Which member may hold several prompts.
     pub(crate) lists: Lists,
+    /// A stream there ends with an event that says so: without it, it has been cut.
+    pub(crate) last_word: bool,
 }
 
 /// What a POST to `path` takes, `None` for no slot: counting tokens, templates and the like. From llama.cpp's
@@ -27,5 +29,14 @@ pub(crate) fn slot_route(path: &str) -> Option<SlotRoute> {
         "/rerank" | "/reranking" | "/v1/rerank" | "/v1/reranking" => (Heeds::No, Lists::Documents),
         _ => return None,
     };
-    Some(SlotRoute { heeds_slot, lists })
+    let last_word = matches!(
+        path,
+        "/v1/completions"
+            | "/chat/completions"
+            | "/v1/chat/completions"
+            | "/responses"
+            | "/v1/responses"
+            | "/v1/messages"
+    );
+    Some(SlotRoute { heeds_slot, lists, last_word })
 }

@@ -19,6 +19,8 @@ use crate::usage::UsageScanner;
 pub(crate) struct Forwarded {
     body: Incoming,
     events: EventStream,
+    /// The stream has to end with an event that says so.
+    last_word: bool,
     watch: Option<Watch>,
 }
 
@@ -31,19 +33,19 @@ struct Watch {
 }
 
 impl Forwarded {
-    /// The answer to a turn.
-    pub(crate) fn of_turn(body: Incoming, record: Record, lease: Lease) -> Self {
-        Self::new(body, record, Some(lease))
+    /// The answer to a turn. With `last_word` it is a stream of events that has to end with one that says so.
+    pub(crate) fn of_turn(body: Incoming, record: Record, lease: Lease, last_word: bool) -> Self {
+        Self::new(body, record, Some(lease), last_word)
     }
 
     /// The answer to a request that takes no slot.
     pub(crate) fn passing(body: Incoming, record: Record) -> Self {
-        Self::new(body, record, None)
+        Self::new(body, record, None, false)
     }
 
-    fn new(body: Incoming, record: Record, lease: Option<Lease>) -> Self {
+    fn new(body: Incoming, record: Record, lease: Option<Lease>, last_word: bool) -> Self {
         let watch = Watch { record, lease, usage: UsageScanner::default() };
-        let mut forwarded = Self { body, events: EventStream::default(), watch: Some(watch) };
+        let mut forwarded = Self { body, events: EventStream::default(), last_word, watch: Some(watch) };
         forwarded.end_if_over();
         forwarded
     }
@@ -91,8 +93,17 @@ impl Forwarded {
         }
     }
 
+    /// The body has ended, but the stream has not said its last word.
+    pub(crate) fn lacks_last_word(&self) -> bool {
+        self.last_word && !self.has_ended()
+    }
+
     fn end(&mut self) {
         let Some(mut watch) = self.watch.take() else { return };
+        if self.lacks_last_word() {
+            // What the server does now is for `/slots` to show.
+            return watch.record.failed("the answer ended before its last event");
+        }
         if let Some(lease) = watch.lease {
             let (usage, slot) = (watch.usage.finish(), watch.usage.slot());
             watch.record.usage(usage, slot);

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::Request;
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderMap};
+use http::HeaderValue;
+use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderMap, ORIGIN};
 use http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use tracing::warn;
 
-use crate::alive::Form;
+use crate::alive::{Form, is_stream};
 use crate::body::{self, AskedSlot, BodyError, Parsed, SlotEdit};
 use crate::conversation;
 use crate::dialect::Dialect;
@@ -37,6 +38,7 @@ pub(crate) struct Turn {
     want: Want,
     shape: Shape,
     who: Who,
+    last_word: bool,
 }
 
 /// The server's answer to a turn, as the client gets it; the lease goes with its body.
@@ -73,7 +75,17 @@ impl Turn {
         let tasks = parsed.as_ref().map_or(1, |parsed| parsed.tasks(taking.lists));
         let resumable = conversation::is_named_in(&parts.headers);
         let shape = Shape { tasks, heeds_slot: taking.heeds_slot, resumable };
-        Ok(Self { parts, body, parsed, want, shape, who })
+        Ok(Self { parts, body, parsed, want, shape, who, last_word: taking.last_word })
+    }
+
+    /// The web page that asks, if one does.
+    pub(crate) fn origin(&self) -> Option<HeaderValue> {
+        self.parts.headers.get(ORIGIN).cloned()
+    }
+
+    /// Nothing is known of what its client asked for.
+    pub(crate) fn is_opaque(&self) -> bool {
+        self.parsed.is_none()
     }
 
     /// What its client asked for.
@@ -94,8 +106,14 @@ impl Turn {
 
     /// Waits for a slot and sends the request there. Dropped, it is withdrawn.
     pub(crate) async fn run(self, app: Arc<App>, dialect: Dialect, mut record: Record) -> Outcome {
-        match self.answered(&app, &mut record).await {
-            Ok((answer, lease)) => Ok(begun(answer, record, lease)),
+        let last_word = self.last_word;
+        let answered = tokio::select! {
+            biased;
+            answered = self.answered(&app, &mut record) => answered,
+            () = app.dispatch.stopped() => Err(Refusal::Stopping),
+        };
+        match answered {
+            Ok((answer, lease)) => Ok(begun(answer, record, lease, last_word)),
             Err(refusal) => {
                 record.refused(refusal.status_in(dialect), &refusal.to_string());
                 Err(refusal)
@@ -108,7 +126,7 @@ impl Turn {
         app: &App,
         record: &mut Record,
     ) -> Result<(http::Response<Incoming>, Lease), Refusal> {
-        let Self { mut parts, body, parsed, want, shape, who } = self;
+        let Self { mut parts, body, parsed, want, shape, who, .. } = self;
         let has_session = matches!(want, Want::Session(_));
         record.waits();
         let granted = app.dispatch.acquire(want, shape, who).await;
@@ -132,14 +150,16 @@ impl Turn {
 }
 
 /// The server has begun to answer.
-fn begun(answer: http::Response<Incoming>, mut record: Record, mut lease: Lease) -> Answer {
+fn begun(answer: http::Response<Incoming>, mut record: Record, mut lease: Lease, last_word: bool) -> Answer {
     let (mut parts, body) = answer.into_parts();
     record.status(parts.status);
     headers::clean_response(&mut parts.headers);
     let slot = lease.landed();
     record.ran_in(slot);
     tell(&mut parts.headers, &record);
-    Answer { parts, body: Box::new(Forwarded::of_turn(body, record, lease)) }
+    let last_word =
+        last_word && is_stream(parts.status, &parts.headers) && !headers::is_compressed(&parts.headers);
+    Answer { body: Box::new(Forwarded::of_turn(body, record, lease, last_word)), parts }
 }
 
 /// The request, with its primer before it if it needs one.

@@ -25,7 +25,7 @@ fn dispatch(folder: &tempfile::TempDir) -> Arc<Dispatch> {
 
 fn manners(form: Form, json: bool) -> Manners {
     let keep_alive = KeepAlive { after: Some(10 * SECOND), every: 15 * SECOND, json };
-    Manners { dialect: Dialect::OpenAi, form, keep_alive, stall: Stall::default() }
+    Manners { dialect: Dialect::OpenAi, origin: None, form, keep_alive, stall: Stall::default() }
 }
 
 async fn next(body: &mut AxumBody) -> Option<String> {

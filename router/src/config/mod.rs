@@ -297,6 +297,9 @@ impl Settings {
             path.as_deref().map(|path| Secret::read(option, path)).transpose()
         };
         let upstream = self.upstream.unwrap_or_default();
+        if upstream.watch().end_stalled && upstream.watch().stall.is_none() {
+            warnings.push("upstream.end_stalled ends nothing without upstream.stall".to_owned());
+        }
         Ok(Config {
             listen: self.listen.unwrap_or(DEFAULT_LISTEN),
             upstream_watch: upstream.watch(),

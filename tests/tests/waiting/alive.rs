@@ -96,6 +96,18 @@ async fn with_keepalive_json_white_space_comes_before_the_json() {
 }
 
 #[tokio::test]
+async fn a_web_page_may_read_an_answer_that_began_early_as_it_may_the_servers_own() {
+    let fake = one_slot();
+    let router = quick(&fake).start().await;
+    taken(&fake, &router, "first").await;
+    let request = turn(&router, CHAT, "second", &streamed("d e f")).header("origin", "http://page.example");
+    let second = opened(request).await;
+    assert_eq!(second.headers["access-control-allow-origin"], "http://page.example");
+    fake.release("first");
+    second.finish().await.expect("a whole answer");
+}
+
+#[tokio::test]
 async fn signs_of_life_can_be_turned_off() {
     let fake = one_slot();
     let router = Router::builder(&fake).config("[keepalive]\nafter = 0\n").start().await;

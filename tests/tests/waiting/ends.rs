@@ -50,6 +50,28 @@ async fn after_a_server_has_gone_away_no_lease_remains_and_the_session_keeps_its
 }
 
 #[tokio::test]
+async fn a_stream_that_just_ends_is_not_taken_for_a_success() {
+    let chunk = "data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\n";
+    for events in ["", chunk] {
+        let body =
+            if events.is_empty() { String::new() } else { format!("{:x}\r\n{events}\r\n", events.len()) };
+        let upstream = RawUpstream::start(format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n{body}0\r\n\r\n"
+        ))
+        .await;
+        let router = Router::in_front_of(&upstream.url()).start().await;
+        let stream = opened(turn(&router, CHAT, "s", &streamed("a"))).await;
+        let said = stream.finish().await.expect("ended by the router").text();
+        assert!(
+            said.starts_with(events) && said.contains("service unavailable: llama-server's answer broke off"),
+            "{said}"
+        );
+        let line = router.wait_requests(1).await.remove(0);
+        assert_eq!(line["error"], "the answer ended before its last event");
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_hangs_up_on_the_last_event_has_had_the_whole_answer() {
     let events = "data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}],\"timings\":{\"cache_n\":5,\"prompt_n\":2,\"predicted_n\":1}}\n\ndata: [DONE]\n\n";
     let chunk = format!("{:x}\r\n{events}\r\n", events.len());
