@@ -71,6 +71,11 @@ impl Backoff {
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
+
+    /// The interval has stopped growing.
+    fn is_steady(&self) -> bool {
+        self.step + 1 == self.steps.len()
+    }
 }
 
 impl SlotTable {
@@ -80,15 +85,23 @@ impl SlotTable {
         if self.has_news() {
             return Some(Due::Now);
         }
-        let leaving = self.leases.values().filter_map(|held| match &held.phase {
-            Phase::Leaving { poll, .. } => poll.due(),
-            Phase::Running => None,
-        });
         let expecting = self.slots.iter().filter_map(|slot| slot.expecting);
         let expected =
             expecting.filter(|expecting| expecting.probe > self.asked).map(|expecting| expecting.due);
-        let polls = [self.landing_poll.due(), self.foreign_poll.due(), self.stuck_poll];
-        leaving.chain(expected).chain(polls.into_iter().flatten()).min().map(Due::At)
+        expected.chain(self.stuck_poll).chain(self.next_look()).min().map(Due::At)
+    }
+
+    /// When to look again at what is merely waited for. What is looked at in the longest intervals is looked at
+    /// together: one after the other, two of them would leave llama-server no second without traffic.
+    fn next_look(&self) -> Option<Instant> {
+        let leaving = self.leases.values().filter_map(|held| match &held.phase {
+            Phase::Leaving { poll, .. } => Some(poll),
+            Phase::Running => None,
+        });
+        let polls = leaving.chain([&self.landing_poll, &self.foreign_poll]);
+        let (steady, growing): (Vec<&Backoff>, Vec<&Backoff>) = polls.partition(|poll| poll.is_steady());
+        let together = steady.into_iter().filter_map(Backoff::due).max();
+        growing.into_iter().filter_map(Backoff::due).chain(together).min()
     }
 
     /// A probe is sent; the number under which its answer is to be reported.

@@ -176,6 +176,22 @@ fn after_a_client_has_left_the_slot_stays_leased_until_it_is_seen_idle() {
 }
 
 #[test]
+fn however_many_clients_have_left_llama_server_has_a_second_without_traffic_to_notice_it() {
+    let mut world = World::new(3, PinPolicy::Auto);
+    for name in ["a", "b", "c"] {
+        let grant = world.ask(turn(name)).expect("a slot is free");
+        world.land(grant.lease);
+        world.table.landed(grant.lease);
+        world.table.release(grant.lease, End::Broken, world.now);
+        world.pass(Duration::from_millis(700));
+    }
+    world.pass(Duration::from_secs(3));
+    let asked = world.table.asked.0;
+    world.pass(Duration::from_secs(12));
+    assert!(world.table.asked.0 - asked <= 10, "asked more often than every 1.2 s");
+}
+
+#[test]
 fn a_request_whose_client_left_before_it_landed_may_still_land() {
     let mut world = World::new(1, PinPolicy::Auto);
     let grant = world.ask(turn("a")).expect("a slot is free");
