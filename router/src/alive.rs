@@ -17,6 +17,7 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use crate::config::KeepAlive;
 use crate::dialect::{Dialect, Trouble};
 use crate::dispatch::Dispatch;
+use crate::headers;
 use crate::proxy::ACTION;
 use crate::refusal::Refusal;
 use crate::stream::Forwarded;
@@ -139,7 +140,8 @@ fn early(running: Running, manners: Manners, dispatch: &Arc<Dispatch>) -> Respon
 
 pub(crate) fn is_stream(status: StatusCode, headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
-    status.is_success() && kind.starts_with(b"text/event-stream")
+    let kind = kind.split(|byte| matches!(byte, b';' | b' ')).next().unwrap_or_default();
+    status.is_success() && kind.eq_ignore_ascii_case(b"text/event-stream") && !headers::is_compressed(headers)
 }
 
 /// The body of an answer that shows it is alive.
@@ -214,9 +216,16 @@ impl Alive {
         match Pin::new(&mut **body).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 if let Some(after) = self.manners.stalls_after() {
-                    self.timer.as_mut().reset(Instant::now() + after);
+                    // What has said its last word may be silent.
+                    let limit = if body.has_ended() { never() } else { Instant::now() + after };
+                    self.timer.as_mut().reset(limit);
                 }
                 Poll::Ready(Some(frame))
+            }
+            // Its client has the whole answer, and would take what follows for the end of it.
+            Poll::Ready(Some(Err(_))) if body.has_ended() => {
+                self.state = State::Over;
+                Poll::Ready(None)
             }
             Poll::Ready(Some(Err(_))) => {
                 let between = body.is_between_events();
@@ -235,7 +244,7 @@ impl Alive {
             Poll::Pending if body.has_ended() => Poll::Pending,
             Poll::Pending if self.stopped.as_mut().poll(cx).is_ready() => {
                 let between = body.is_between_events();
-                body.cut_off();
+                body.failed("the router stopped before the end of the answer");
                 Poll::Ready(Some(self.break_off(between, &Refusal::Stopping.trouble())))
             }
             Poll::Pending if body.is_silent() && self.manners.patience().is_some() => {
@@ -274,10 +283,18 @@ impl Alive {
 
     fn poll_telling(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
         let State::Telling { status, body, read } = &mut self.state else { return Poll::Ready(None) };
-        while let Some(frame) = ready!(Pin::new(&mut **body).poll_frame(cx)) {
-            let Some(data) = frame.ok().and_then(|frame| frame.into_data().ok()) else { break };
+        // The rest of a longer answer is not waited for: it may have no end.
+        while read.len() < TOLD_MAX_BYTES {
+            let frame = match Pin::new(&mut **body).poll_frame(cx) {
+                Poll::Ready(frame) => frame,
+                Poll::Pending => return self.poll_sign(cx).map(|sign| Some(Frame::data(sign))),
+            };
+            let Some(data) = frame.and_then(|frame| frame.ok()?.into_data().ok()) else { break };
             let room = TOLD_MAX_BYTES - read.len();
             read.extend_from_slice(&data[..data.len().min(room)]);
+        }
+        if read.len() == TOLD_MAX_BYTES {
+            body.failed("llama-server's long answer instead of a stream was not read to its end");
         }
         let trouble = Trouble::told(*status, read);
         Poll::Ready(Some(Frame::data(self.end_with(&trouble))))

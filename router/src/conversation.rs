@@ -20,13 +20,13 @@ const PARAMETERS: [&str; 2] = ["conv_id", "conversation_id"];
 
 /// The request may outlive its client.
 pub(crate) fn is_named_in(headers: &HeaderMap) -> bool {
-    headers.contains_key(CONVERSATION)
+    headers.get(CONVERSATION).is_some_and(|id| !id.is_empty())
 }
 
 /// Makes the conversation named in the headers of a turn that of `owner`: its session, or its user.
 pub(crate) fn name_in(headers: &mut HeaderMap, owner: Option<&str>) {
     let Some(owner) = owner else { return };
-    let Some(id) = headers.get(CONVERSATION) else { return };
+    let Some(id) = headers.get(CONVERSATION).filter(|id| !id.is_empty()) else { return };
     if let Ok(own) = HeaderValue::from_bytes(&[prefix(owner).as_bytes(), id.as_bytes()].concat()) {
         headers.insert(CONVERSATION, own);
     }
@@ -112,6 +112,14 @@ mod tests {
         assert_ne!(named(Some("a")), named(Some("b")));
         assert!(named(Some("S\u{fc}d ✓")).ends_with("-c1"));
         assert_eq!(named(None), "c1");
+    }
+
+    #[test]
+    fn an_empty_id_is_none() {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONVERSATION, HeaderValue::from_static(""));
+        name_in(&mut headers, Some("s"));
+        assert!(headers[CONVERSATION].is_empty() && !is_named_in(&headers));
     }
 
     #[test]

@@ -60,13 +60,6 @@ impl Forwarded {
         self.events.is_between()
     }
 
-    /// The router stops and can't wait for the end.
-    pub(crate) fn cut_off(&mut self) {
-        if let Some(watch) = &mut self.watch {
-            watch.record.failed("the router stopped before the end of the answer");
-        }
-    }
-
     /// The answer is whole, though its body goes on.
     pub(crate) fn has_ended(&self) -> bool {
         self.events.has_ended()
@@ -116,8 +109,14 @@ impl Forwarded {
     }
 
     fn fail(&mut self, error: &hyper::Error) {
-        if let Some(mut watch) = self.watch.take() {
-            watch.record.failed(&format!("the answer broke off: {error}"));
+        self.failed(&format!("the answer broke off: {error}"));
+        self.watch = None;
+    }
+
+    /// Why it is not read to its end.
+    pub(crate) fn failed(&mut self, reason: &str) {
+        if let Some(watch) = &mut self.watch {
+            watch.record.failed(reason);
         }
     }
 }

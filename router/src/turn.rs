@@ -157,8 +157,7 @@ fn begun(answer: http::Response<Incoming>, mut record: Record, mut lease: Lease,
     let slot = lease.landed();
     record.ran_in(slot);
     tell(&mut parts.headers, &record);
-    let last_word =
-        last_word && is_stream(parts.status, &parts.headers) && !headers::is_compressed(&parts.headers);
+    let last_word = last_word && is_stream(parts.status, &parts.headers);
     Answer { body: Box::new(Forwarded::of_turn(body, record, lease, last_word)), parts }
 }
 

@@ -2,6 +2,7 @@
 mod alive;
 mod ends;
 mod leaving;
+mod odd_servers;
 mod stalls;
 
 use session_slot_tests::client::{self, Outgoing, Streaming};
