@@ -143,12 +143,15 @@ impl SlotTable {
         for (slot, now) in self.slots.iter_mut().zip(seen) {
             let before = std::mem::replace(&mut slot.seen, *now);
             slot.seen_by = probe;
+            let holds = now.tokens.is_some_and(|tokens| tokens > 0);
+            slot.has_held = holds || slot.has_held && before.id_task == now.id_task;
             if now.processing {
                 slot.idle_since = None;
             } else if slot.idle_since.is_none() || before.id_task != now.id_task {
                 // At the first look at a server that has long been running: a used slot that is empty was idle when
                 // a later task started, and was cleared then.
                 let cleared = first_look && now.tokens == Some(0);
+                slot.has_held |= cleared;
                 slot.idle_since = if cleared { now.id_task } else { newest_task };
             }
             slot.stranger = now.processing && slot.lease.is_none() && slot.fresh_from <= probe;
@@ -285,7 +288,7 @@ impl SlotTable {
     fn learn_clearing(&mut self, newest_task: Option<i64>) {
         let outlived = |slot: &&Slot| {
             let idle = slot.lease.is_none() && !slot.seen.processing && slot.seen.id_task.is_some();
-            idle && slot.idle_since < newest_task
+            idle && slot.has_held && slot.idle_since < newest_task
         };
         let held: Vec<u64> = self.slots.iter().filter(outlived).filter_map(|slot| slot.seen.tokens).collect();
         if held.is_empty() {

@@ -37,6 +37,9 @@ pub(super) struct Slot {
     pub(super) expecting: Option<Expecting>,
     /// The greatest task number on the server when the slot was first seen idle with its present task.
     pub(super) idle_since: Option<i64>,
+    /// It was seen to hold something of its present task. A request that was given up at once leaves an empty slot,
+    /// too, and that says nothing of the server.
+    pub(super) has_held: bool,
     /// Answers to earlier probes may still show the lease that has just ended.
     pub(super) fresh_from: ProbeId,
     /// See `SlotTable::uses`.

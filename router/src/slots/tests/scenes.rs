@@ -347,6 +347,23 @@ fn after_a_server_restart_a_known_session_is_not_primed_since_nothing_of_it_is_l
 }
 
 #[test]
+fn a_request_given_up_before_it_had_read_anything_does_not_look_like_clearing() {
+    let mut world = World::new(4, PinPolicy::Auto);
+    world.settle();
+    // Past the router: it took a slot and left nothing there.
+    world.start(0, Runs::Foreign);
+    world.server[0].seen.tokens = Some(0);
+    world.probe();
+    world.stop(SlotId(0));
+    world.server[0].seen.tokens = Some(0);
+    world.probe();
+    let running = world.ask(Want::Named(1)).expect("a slot is free");
+    world.land(running.lease);
+    world.probe();
+    assert_ne!(world.table.snapshot(world.now).clears_idle, Some(true));
+}
+
+#[test]
 fn one_purged_slot_among_kept_ones_is_not_taken_for_clearing() {
     let mut world = World::new(4, PinPolicy::Auto);
     for name in ["a", "b", "c", "d"] {
