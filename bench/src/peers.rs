@@ -85,9 +85,12 @@ pub fn fake(programs: &Programs, slots: usize, flags: &[&str]) -> io::Result<Pee
     }
 }
 
+/// Nobody is refused: what is measured is how those are held who wait.
+const ROOMY: &str = "[queue]\nmax_waiting = 100000\nmax_per_session = 100000\n";
+
 /// Starts the router in front of `upstream`; its log and database go to `folder`.
 pub fn router(programs: &Programs, upstream: SocketAddr, folder: &Path) -> io::Result<Peer> {
-    router_with(programs, upstream, folder, "")
+    router_with(programs, upstream, folder, ROOMY)
 }
 
 /// Starts the router with this configuration file's text.
