@@ -5,11 +5,13 @@
 //! streams, [`replay`] lets sessions run side by side or in turn, [`report`] sums up.
 //! Overhead: [`peers`] starts the fake server, nginx and the router, [`wire`] and [`load`] put load on them,
 //! [`overhead`] interleaves and compares, [`memory`] reads what the router holds, [`machine`] says where.
+//! Both that start programs end with [`interrupt`].
 //! Soak: [`soak`] plays clients that leave, while the fake server is killed and started again.
 
 pub mod answer;
 pub mod client;
 pub mod conversation;
+pub mod interrupt;
 pub mod load;
 pub mod machine;
 pub mod memory;

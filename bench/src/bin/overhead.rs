@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use session_slot_bench::interrupt::unless_interrupted;
 use session_slot_bench::load::Limits;
 use session_slot_bench::machine;
 use session_slot_bench::memory::{self, Held};
@@ -198,25 +199,11 @@ async fn run(flags: &Flags) -> io::Result<bool> {
     Ok(targets.0.iter().all(|(reached, _)| *reached))
 }
 
-/// Ends normally on Ctrl-C and SIGTERM: only then are the started programs dropped, and so ended.
-async fn interrupted() -> io::Result<bool> {
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => (),
-        _ = terminate.recv() => (),
-    }
-    Err(io::Error::other("interrupted"))
-}
-
 // One thread: the load must leave the cores to what is measured.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let flags = Flags::parse();
-    let done = tokio::select! {
-        done = run(&flags) => done,
-        done = interrupted() => done,
-    };
-    match done {
+    match unless_interrupted(run(&flags)).await {
         Ok(reached) if reached || !flags.strict => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use serde_json::Value;
+use session_slot_bench::interrupt::unless_interrupted;
 use session_slot_bench::machine;
 use session_slot_bench::memory::resident_mb;
 use session_slot_bench::peers::{self, Peer, Programs};
@@ -243,24 +244,10 @@ async fn run(flags: &Flags) -> io::Result<bool> {
     Ok(losses.is_empty())
 }
 
-/// Ends normally on Ctrl-C and SIGTERM: only then are the started programs dropped, and so ended.
-async fn interrupted() -> io::Result<bool> {
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => (),
-        _ = terminate.recv() => (),
-    }
-    Err(io::Error::other("interrupted"))
-}
-
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let flags = Flags::parse();
-    let done = tokio::select! {
-        done = run(&flags) => done,
-        done = interrupted() => done,
-    };
-    match done {
+    match unless_interrupted(run(&flags)).await {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
