@@ -1,7 +1,5 @@
 //! Single scenes of the queue: who goes first, and who finds it full.
 
-use std::time::Duration;
-
 use super::world::{World, turn};
 use crate::slots::{End, Grant, PinPolicy, Policy, Queue, Refusal, Shape, SlotId, Ticket, Want};
 
@@ -16,31 +14,15 @@ fn try_turn(world: &mut World, name: &str) -> Result<Ticket, Refusal> {
     world.try_enqueue(turn(name), Shape::default())
 }
 
-/// A turn of a session that is at work.
-fn running(world: &mut World, name: &str) -> Grant {
-    let grant = world.ask(turn(name)).expect("a slot is free");
-    world.land(grant.lease);
-    world.table.landed(grant.lease);
-    world.settle();
-    grant
-}
-
-fn end(world: &mut World, grant: &Grant) {
-    let slot = grant.launch.slot().expect("pinned");
-    let tokens = world.stop(slot);
-    world.table.release(grant.lease, End::Complete { tokens: Some(tokens), slot: None }, world.now);
-    world.pass(Duration::from_millis(20));
-}
-
 /// Serves everyone on a server of one slot, beginning with `first`; the order of those that waited.
 fn order_behind(world: &mut World, first: &Grant) -> Vec<Ticket> {
-    end(world, first);
+    world.end(first);
     let mut done = world.grants.len() - 1;
     while done < world.grants.len() {
         let grant = world.granted[&world.grants[done]].clone();
         world.land(grant.lease);
         world.table.landed(grant.lease);
-        end(world, &grant);
+        world.end(&grant);
         done += 1;
     }
     let of_first = world.grants.iter().position(|ticket| *ticket == first.ticket).expect("it was granted");
@@ -50,7 +32,7 @@ fn order_behind(world: &mut World, first: &Grant) -> Vec<Ticket> {
 #[test]
 fn a_session_with_many_requests_takes_turns_with_those_that_have_one() {
     let mut world = World::new(1, PinPolicy::Auto);
-    let first = running(&mut world, "x");
+    let first = world.running("x");
     let [a1, a2, a3, b1, c1] = ["a", "a", "a", "b", "c"].map(|name| world.enqueue(turn(name)));
     world.settle();
     assert_eq!(order_behind(&mut world, &first), [a1, b1, c1, a2, a3]);
@@ -59,10 +41,10 @@ fn a_session_with_many_requests_takes_turns_with_those_that_have_one() {
 #[test]
 fn who_comes_after_a_session_has_had_its_turn_does_not_pass_its_next_request() {
     let mut world = World::new(1, PinPolicy::Auto);
-    let first = running(&mut world, "x");
+    let first = world.running("x");
     let [a1, a2] = ["a", "a"].map(|name| world.enqueue(turn(name)));
     world.settle();
-    end(&mut world, &first);
+    world.end(&first);
     let of_a = world.granted[&a1].clone();
     let b1 = world.enqueue(turn("b"));
     world.land(of_a.lease);
@@ -73,7 +55,7 @@ fn who_comes_after_a_session_has_had_its_turn_does_not_pass_its_next_request() {
 #[test]
 fn requests_without_a_session_each_stand_in_a_line_of_their_own() {
     let mut world = World::new(1, PinPolicy::Auto);
-    let first = running(&mut world, "x");
+    let first = world.running("x");
     let [one, two] = [0, 1].map(|_| world.enqueue(Want::Named(0)));
     let a1 = world.enqueue(turn("a"));
     world.settle();
@@ -83,7 +65,7 @@ fn requests_without_a_session_each_stand_in_a_line_of_their_own() {
 #[test]
 fn one_more_than_may_wait_is_refused_and_told_how_many_do() {
     let mut world = limited(1, 2, 8);
-    running(&mut world, "a");
+    world.running("a");
     for name in ["b", "c"] {
         try_turn(&mut world, name).expect("there is room");
     }
@@ -94,7 +76,7 @@ fn one_more_than_may_wait_is_refused_and_told_how_many_do() {
 #[test]
 fn whoever_leaves_the_queue_makes_room() {
     let mut world = limited(1, 1, 8);
-    running(&mut world, "a");
+    world.running("a");
     let ticket = try_turn(&mut world, "b").expect("there is room");
     assert!(try_turn(&mut world, "c").is_err());
     world.table.leave(ticket);
@@ -117,7 +99,7 @@ fn a_burst_that_finds_free_slots_is_not_refused_before_they_are_taken() {
 #[test]
 fn one_session_cannot_fill_the_queue() {
     let mut world = limited(2, 100, 2);
-    running(&mut world, "a");
+    world.running("a");
     for _ in 0..2 {
         try_turn(&mut world, "a").expect("there is room");
     }
@@ -128,7 +110,7 @@ fn one_session_cannot_fill_the_queue() {
 #[test]
 fn a_request_for_several_slots_keeps_none_free_while_its_own_session_is_at_work() {
     let mut world = World::new(3, PinPolicy::Auto);
-    running(&mut world, "a");
+    world.running("a");
     let wide = world.enqueue_shaped(turn("a"), Shape { tasks: 2, ..Shape::default() });
     world.settle();
     assert!(world.ask(turn("b")).is_some(), "no slot that it keeps free would let the other one go");
@@ -138,7 +120,7 @@ fn a_request_for_several_slots_keeps_none_free_while_its_own_session_is_at_work(
 #[test]
 fn when_a_request_for_several_slots_leaves_those_it_kept_waiting_go() {
     let mut world = World::new(2, PinPolicy::Auto);
-    running(&mut world, "x");
+    world.running("x");
     let wide = world.enqueue_shaped(turn("a"), Shape { tasks: 2, ..Shape::default() });
     world.settle();
     let behind = world.enqueue(turn("b"));
@@ -153,11 +135,11 @@ fn when_a_request_for_several_slots_leaves_those_it_kept_waiting_go() {
 fn two_requests_for_all_slots_go_one_after_the_other() {
     let mut world = World::new(2, PinPolicy::Auto);
     let all = Shape { tasks: 2, ..Shape::default() };
-    let first = running(&mut world, "x");
+    let first = world.running("x");
     let [one, two] = ["a", "b"].map(|name| world.enqueue_shaped(turn(name), all));
     world.settle();
     assert_eq!(world.granted.len(), 1);
-    end(&mut world, &first);
+    world.end(&first);
     for ticket in [one, two] {
         let grant = world.granted[&ticket].clone();
         let slots = [(); 2].map(|()| world.land(grant.lease));
@@ -175,7 +157,7 @@ fn two_requests_for_all_slots_go_one_after_the_other() {
 fn changes_elsewhere_do_not_put_off_a_waiter_whose_slot_is_free() {
     let mut world = World::new(2, PinPolicy::Auto);
     let home = world.turn("a").0;
-    let other = running(&mut world, "b");
+    let other = world.running("b");
     let ticket = world.enqueue(turn("a"));
     let probe = world.table.probe_asked();
     let reading = world.reading();

@@ -11,22 +11,6 @@ use crate::slots::{
 const MINUTE: Duration = Duration::from_secs(60);
 const FIVE_MINUTES: Duration = Duration::from_secs(5 * 60);
 
-/// A turn of a session that is at work in its home.
-fn running(world: &mut World, name: &str) -> Grant {
-    let grant = world.ask(turn(name)).expect("its slot is free");
-    world.land(grant.lease);
-    world.table.landed(grant.lease);
-    world.settle();
-    grant
-}
-
-fn end(world: &mut World, grant: &Grant) {
-    let slot = grant.launch.slot().expect("pinned");
-    let tokens = world.stop(slot);
-    world.table.release(grant.lease, End::Complete { tokens: Some(tokens), slot: None }, world.now);
-    world.pass(Duration::from_millis(20));
-}
-
 fn waits(world: &mut World, name: &str) -> Ticket {
     let ticket = world.enqueue(turn(name));
     world.pass(Duration::from_secs(3));
@@ -39,7 +23,7 @@ fn one_at_work_one_idle() -> (World, Grant) {
     let mut world = World::spilling(2);
     world.turn("a");
     world.turn("b");
-    let main = running(&mut world, "a");
+    let main = world.running("a");
     (world, main)
 }
 
@@ -48,14 +32,14 @@ fn a_second_request_runs_in_a_slot_nobody_owns_and_the_home_stays_whichever_ends
     for side_first in [true, false] {
         let mut world = World::spilling(3);
         let (home, ..) = world.turn("a");
-        let main = running(&mut world, "a");
+        let main = world.running("a");
         let side = world.ask(turn("a")).expect("two slots are free");
         assert_eq!((&side.action, side.waited), (&Action::Spill(None), false));
         assert_ne!(side.launch.slot(), Some(home));
         world.land(side.lease);
         let both = if side_first { [&side, &main] } else { [&main, &side] };
         for grant in both {
-            end(&mut world, grant);
+            world.end(grant);
         }
         assert_eq!(world.owners().into_iter().flatten().collect::<Vec<_>>(), ["a"]);
         assert!(world.table.snapshot(world.now).slots[home.0 as usize].warm);
@@ -72,7 +56,7 @@ fn a_session_unseen_for_more_than_five_minutes_loses_its_slot_to_a_spill() {
     assert_eq!(side.action, Action::Spill(Some(session("b"))));
     world.run(&side);
     assert_eq!(world.owners(), [Some("a".to_owned()), None]);
-    end(&mut world, &main);
+    world.end(&main);
     assert_eq!(world.turn("b").1, Action::New);
     assert_eq!(world.turn("a").1, Action::Home);
 }
@@ -83,7 +67,7 @@ fn of_several_slots_the_least_recently_used_one_is_taken() {
     for name in ["a", "b", "c", "d", "b"] {
         world.turn(name);
     }
-    running(&mut world, "a");
+    world.running("a");
     world.pass(FIVE_MINUTES + MINUTE);
     let taken = [world.ask(turn("a")), world.ask(turn("a"))].map(|side| side.expect("two are old").action);
     assert_eq!(taken, ["c", "d"].map(|name| Action::Spill(Some(session(name)))));
@@ -94,7 +78,7 @@ fn a_slot_of_a_session_seen_within_five_minutes_is_not_taken() {
     let (mut world, main) = one_at_work_one_idle();
     world.pass(FIVE_MINUTES - MINUTE);
     let ticket = waits(&mut world, "a");
-    end(&mut world, &main);
+    world.end(&main);
     let grant = &world.granted[&ticket];
     assert_eq!((&grant.action, grant.waited), (&Action::Home, true));
     assert_eq!(world.turn("b").1, Action::Home);
@@ -105,11 +89,11 @@ fn a_session_that_runs_elsewhere_or_waits_is_expected_back_however_long_that_tak
     let mut world = World::spilling(3);
     let (home, ..) = world.turn("b");
     world.turn("a");
-    let main = running(&mut world, "b");
+    let main = world.running("b");
     let side = world.ask(turn("b")).expect("a slot is free");
     world.land(side.lease);
-    end(&mut world, &main);
-    running(&mut world, "a");
+    world.end(&main);
+    world.running("a");
     world.pass(FIVE_MINUTES + MINUTE);
     waits(&mut world, "a");
     assert_eq!(world.turn("b"), (home, Action::Home, main.launch));
@@ -120,7 +104,7 @@ fn a_session_that_has_waited_for_long_keeps_its_slot() {
     let mut world = World::spilling(3);
     world.turn("a");
     world.turn("b");
-    running(&mut world, "a");
+    world.running("a");
     let anonymous = world.ask(Want::Anonymous).expect("a slot is free");
     let [side, of_b] = ["a", "b"].map(|name| world.enqueue(turn(name)));
     world.pass(FIVE_MINUTES + MINUTE);
@@ -135,17 +119,17 @@ fn several_spill_at_once_each_into_a_slot_of_its_own_and_those_beyond_wait() {
     let mut world = World::spilling(4);
     world.turn("a");
     world.turn("b");
-    let main = running(&mut world, "a");
+    let main = world.running("a");
     let sides = [(); 2].map(|()| world.ask(turn("a")).expect("a slot is free"));
     for side in &sides {
         assert_eq!(side.action, Action::Spill(None));
         world.land(side.lease);
     }
     let fourth = waits(&mut world, "a");
-    end(&mut world, &sides[0]);
+    world.end(&sides[0]);
     assert_eq!(world.granted[&fourth].action, Action::Spill(None));
     world.land(world.granted[&fourth].lease);
-    end(&mut world, &main);
+    world.end(&main);
     let (home, action, _) = world.turn("a");
     assert_eq!((Some(home), action), (main.launch.slot(), Action::Home));
 }
@@ -153,10 +137,10 @@ fn several_spill_at_once_each_into_a_slot_of_its_own_and_those_beyond_wait() {
 #[test]
 fn when_its_home_is_free_again_a_request_goes_there_though_a_spilled_one_still_runs() {
     let mut world = World::spilling(2);
-    let main = running(&mut world, "a");
+    let main = world.running("a");
     let side = world.ask(turn("a")).expect("a slot is free");
     world.land(side.lease);
-    end(&mut world, &main);
+    world.end(&main);
     let next = world.ask(turn("a")).expect("its home is free");
     assert_eq!((next.action, next.launch), (Action::Home, main.launch));
 }
@@ -165,15 +149,15 @@ fn when_its_home_is_free_again_a_request_goes_there_though_a_spilled_one_still_r
 fn a_session_that_has_lost_its_home_while_a_spilled_request_runs_gets_a_new_one_at_once() {
     let mut world = World::spilling(3);
     world.turn("b");
-    let main = running(&mut world, "a");
+    let main = world.running("a");
     let side = world.ask(turn("a")).expect("a slot is free");
     world.land(side.lease);
-    end(&mut world, &main);
+    world.end(&main);
     world.turn("c");
     assert_eq!(world.turn("b").1, Action::Evict(session("a")));
     let (home, action, _) = world.turn("a");
     assert_eq!(action, Action::Evict(session("c")));
-    end(&mut world, &side);
+    world.end(&side);
     assert_eq!(world.turn("a").0, home);
 }
 
@@ -193,7 +177,7 @@ fn a_session_whose_home_is_busy_with_foreign_work_spills() {
 #[test]
 fn what_follows_a_turn_whose_client_has_left_waits_for_its_home() {
     let mut world = World::spilling(2);
-    let main = running(&mut world, "a");
+    let main = world.running("a");
     world.table.release(main.lease, End::Broken, world.now);
     let next = waits(&mut world, "a");
     world.stop(main.launch.slot().expect("pinned"));
@@ -204,13 +188,13 @@ fn what_follows_a_turn_whose_client_has_left_waits_for_its_home() {
 #[test]
 fn what_a_spilled_request_left_when_its_client_went_belongs_to_nobody() {
     let mut world = World::spilling(2);
-    let main = running(&mut world, "a");
+    let main = world.running("a");
     let side = world.ask(turn("a")).expect("a slot is free");
     let taken = world.land(side.lease);
     world.table.release(side.lease, End::Broken, world.now);
     world.stop(taken);
     world.pass(Duration::from_secs(2));
-    end(&mut world, &main);
+    world.end(&main);
     assert_eq!(world.owners()[taken.0 as usize], None);
     assert_eq!(
         world.turn("b"),
@@ -223,11 +207,11 @@ fn requests_that_may_go_where_the_server_likes_wait_for_what_their_session_has_r
     let shape = |tasks, heeds_slot| Shape { tasks, heeds_slot, ..Shape::default() };
     for shape in [shape(2, Heeds::Yes), shape(1, Heeds::No), shape(1, Heeds::Perhaps)] {
         let mut world = World::spilling(4);
-        let main = running(&mut world, "a");
+        let main = world.running("a");
         let ticket = world.enqueue_shaped(turn("a"), shape);
         world.pass(Duration::from_secs(3));
         assert!(!world.granted.contains_key(&ticket), "{shape:?}");
-        end(&mut world, &main);
+        world.end(&main);
         assert!(world.granted.contains_key(&ticket), "{shape:?}");
     }
 }
@@ -298,7 +282,7 @@ fn on_a_server_that_clears_idle_slots_an_emptied_slot_is_taken_without_a_primer(
     let plain = Launch::Pin { slot: side.launch.slot().expect("pinned"), prime: false, alone: false };
     assert_eq!(side.launch, plain, "a primer would take another session's state from the RAM cache");
     world.run(&side);
-    end(&mut world, &main);
+    world.end(&main);
     let (_, action, launch) = world.turn("a");
     assert_eq!(action, Action::Home);
     assert!(matches!(launch, Launch::Pin { prime: false, .. }), "its slot was never emptied: {launch:?}");
@@ -309,7 +293,7 @@ fn on_a_server_that_clears_idle_slots_nothing_spills_while_another_session_is_wa
     let (mut world, main) = clearing_with_one_at_work();
     world.turn("b");
     let ticket = waits(&mut world, "a");
-    end(&mut world, &main);
+    world.end(&main);
     assert_eq!(world.granted[&ticket].action, Action::Home);
 }
 
@@ -321,10 +305,10 @@ fn on_a_server_that_clears_idle_slots_what_a_spilled_request_left_is_not_overwri
         world.land(side.lease);
     }
     for side in &sides {
-        end(&mut world, side);
+        world.end(side);
     }
     let third = waits(&mut world, "a");
-    end(&mut world, &main);
+    world.end(&main);
     assert_eq!(world.granted[&third].action, Action::Home);
 }
 
@@ -349,7 +333,7 @@ fn what_a_silent_server_holds_is_not_taken_for_empty() {
     let hints = ["a", "b"].into_iter().zip([SlotId(0), SlotId(1)]);
     let hints = hints.map(|(name, slot)| (session(name), Some(Home { slot, left: None })));
     world.table.restore(hints, world.now);
-    let main = running(&mut world, "a");
+    let main = world.running("a");
     // The turn of b fills its slot, unseen.
     let of_b = world.enqueue(turn("b"));
     let probe = world.table.probe_asked();
@@ -362,7 +346,7 @@ fn what_a_silent_server_holds_is_not_taken_for_empty() {
     let probe = world.table.probe_asked();
     world.answer(probe, Reading::Silent);
     assert!(!world.granted.contains_key(&side));
-    end(&mut world, &main);
+    world.end(&main);
     assert_eq!(world.granted[&side].action, Action::Home);
 }
 
@@ -406,7 +390,7 @@ fn after_a_restart_of_the_router_every_session_may_just_have_been_seen() {
     let hints = ["a", "b"].into_iter().zip([SlotId(0), SlotId(1)]);
     let hints = hints.map(|(name, slot)| (session(name), Some(Home { slot, left: None })));
     world.table.restore(hints, world.now);
-    running(&mut world, "a");
+    world.running("a");
     waits(&mut world, "a");
     world.pass(FIVE_MINUTES + MINUTE);
     world.enqueue(turn("c"));

@@ -314,6 +314,22 @@ impl World {
         slot
     }
 
+    /// A turn of a session that is at work.
+    pub(super) fn running(&mut self, name: &str) -> Grant {
+        let grant = self.ask(turn(name)).expect("a slot is free");
+        self.land(grant.lease);
+        self.table.landed(grant.lease);
+        self.settle();
+        grant
+    }
+
+    /// The end of a turn that is at work in a slot of its own.
+    pub(super) fn end(&mut self, grant: &Grant) {
+        let tokens = self.stop(grant.launch.slot().expect("pinned"));
+        self.table.release(grant.lease, End::Complete { tokens: Some(tokens), slot: None }, self.now);
+        self.pass(Duration::from_millis(20));
+    }
+
     /// One whole turn; where it ran and how the table decided.
     pub(super) fn turn(&mut self, name: &str) -> (SlotId, Action, Launch) {
         let grant = self.ask(turn(name)).expect("a slot is free");
