@@ -42,12 +42,6 @@ impl Dispatch {
         Err(self.lock().refused(why))
     }
 
-    /// When it is worth coming back, as far as the past tells.
-    #[must_use]
-    pub fn retry_after(&self) -> Duration {
-        self.lock().retry_after()
-    }
-
     fn line_up(
         self: &Arc<Self>,
         want: Want,
