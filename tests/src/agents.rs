@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use tokio::process::Command;
 
 /// A loaded machine takes its time, and agents retry.
@@ -34,6 +35,26 @@ fn path_with(program: &Path) -> std::ffi::OsString {
     let own = program.parent().map(Path::to_owned).into_iter();
     std::env::join_paths(own.chain(std::env::split_paths(&path))).unwrap_or(path)
 }
+
+/// What opencode needs to know of a server at `url`, and to leave alone all others.
+#[must_use]
+pub fn opencode_settings(url: &str) -> Value {
+    let options = json!({"baseURL": format!("{url}/v1"), "apiKey": "none"});
+    let local = json!({"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"m": {}}});
+    json!({
+        "model": "local/m", "small_model": "local/m", "enabled_providers": ["local"],
+        "provider": {"local": local}, "autoupdate": false, "share": "disabled",
+    })
+}
+
+/// The variables that keep opencode from the network. Each would fetch something: lists of models, plugins of its own,
+/// their packages, language servers.
+pub const OPENCODE_SWITCHES: [(&str, &str); 4] = [
+    ("OPENCODE_DISABLE_MODELS_FETCH", "true"),
+    ("OPENCODE_DISABLE_DEFAULT_PLUGINS", "true"),
+    ("npm_config_offline", "true"),
+    ("OPENCODE_DISABLE_LSP_DOWNLOAD", "true"),
+];
 
 /// What one run of a program left.
 #[derive(Debug)]

@@ -1,8 +1,9 @@
 //! opencode: OpenAI's chat completions; its session is in two headers, on the title call beside the first turn as well.
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use session_slot_tests::Router;
+use session_slot_tests::agents::{OPENCODE_SWITCHES, opencode_settings};
 use session_slot_tests::fake::Received;
 
 use crate::talk::{Agent, Talk, header, write};
@@ -19,21 +20,8 @@ impl Agent for OpenCode {
     }
 
     fn set_up(&self, home: &Path, url: &str) -> Vec<(&'static str, String)> {
-        let options = json!({"baseURL": format!("{url}/v1"), "apiKey": "none"});
-        let local = json!({"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"m": {}}});
-        let config = json!({
-            "model": "local/m", "small_model": "local/m", "enabled_providers": ["local"],
-            "provider": {"local": local}, "autoupdate": false, "share": "disabled",
-        });
-        write(home, ".config/opencode/opencode.json", &config.to_string());
-        // Each would fetch something: lists of models, plugins of its own, their packages, language servers.
-        let switches = [
-            "OPENCODE_DISABLE_MODELS_FETCH",
-            "OPENCODE_DISABLE_DEFAULT_PLUGINS",
-            "npm_config_offline",
-            "OPENCODE_DISABLE_LSP_DOWNLOAD",
-        ];
-        switches.map(|name| (name, "true".to_owned())).to_vec()
+        write(home, ".config/opencode/opencode.json", &opencode_settings(url).to_string());
+        OPENCODE_SWITCHES.map(|(name, value)| (name, value.to_owned())).to_vec()
     }
 
     fn arguments(&self, is_first: bool) -> &'static [&'static str] {

@@ -1,18 +1,10 @@
 //! opencode with the plugin of `wasm-hook/opencode`, as its README says to install it.
 use serde_json::json;
-use session_slot_tests::agents::{Run, command, folder};
+use session_slot_tests::agents::{OPENCODE_SWITCHES, Run, command, folder, opencode_settings};
 use session_slot_tests::{FakeLlama, Options, Router};
 
 use crate::MEMBERS;
 use crate::stage::{hook, link};
-
-/// Each would fetch something: lists of models, plugins of its own, their packages, language servers.
-const SWITCHES: [&str; 4] = [
-    "OPENCODE_DISABLE_MODELS_FETCH",
-    "OPENCODE_DISABLE_DEFAULT_PLUGINS",
-    "npm_config_offline",
-    "OPENCODE_DISABLE_LSP_DOWNLOAD",
-];
 
 #[tokio::test]
 #[ignore = "needs the real agent and the hook: scripts/test.sh sets them up"]
@@ -24,17 +16,13 @@ async fn the_plugin_tells_the_router_how_opencode_is_driven() {
     let config = home.path().join(".config/opencode");
     std::fs::create_dir_all(config.join("node_modules")).expect("the home should be writable");
     link(&hook(), &config.join("node_modules/session-slot-hook"));
-    let options = json!({"baseURL": format!("{}/v1", router.url()), "apiKey": "none"});
-    let local = json!({"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"m": {}}});
-    let settings = json!({
-        "model": "local/m", "small_model": "local/m", "enabled_providers": ["local"], "provider": {"local": local},
-        "autoupdate": false, "share": "disabled", "plugin": ["./node_modules/session-slot-hook/opencode/session-slot.js"],
-    });
+    let mut settings = opencode_settings(&router.url());
+    settings["plugin"] = json!(["./node_modules/session-slot-hook/opencode/session-slot.js"]);
     std::fs::write(config.join("opencode.json"), settings.to_string()).expect("the home should be writable");
     let port = router.address().rsplit(':').next().unwrap_or_default().to_owned();
     for continued in [&[][..], &["--continue"]] {
         let mut command = command(&folder("opencode").join("node_modules/.bin/opencode"), home.path());
-        command.env("SESSION_SLOT_ROUTER_PORT", &port).envs(SWITCHES.map(|name| (name, "true")));
+        command.env("SESSION_SLOT_ROUTER_PORT", &port).envs(OPENCODE_SWITCHES);
         command.arg("run").args(continued).arg("Say hello, please.");
         let _ = Run::of(&mut command).await.succeeded();
     }
