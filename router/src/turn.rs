@@ -10,6 +10,7 @@ use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderMap, ORIGIN};
 use http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
+use session_slot_identity::SessionId;
 use tracing::warn;
 
 use crate::alive::{Form, is_stream};
@@ -70,8 +71,8 @@ impl Turn {
             // What can't be edited, as a compressed body can't, has no session, whatever its headers say.
             None => (Want::Anonymous, Who::default()),
         };
-        let session = if let Want::Session(session) = &want { Some(session.as_str()) } else { user };
-        conversation::name_in(&mut parts.headers, session);
+        let owner = want.session().map(SessionId::as_str).or(user);
+        conversation::name_in(&mut parts.headers, owner);
         let tasks = parsed.as_ref().map_or(1, |parsed| parsed.tasks(taking.lists));
         let resumable = conversation::is_named_in(&parts.headers);
         let shape = Shape { tasks, heeds_slot: taking.heeds_slot, resumable };
@@ -127,7 +128,7 @@ impl Turn {
         record: &mut Record,
     ) -> Result<(http::Response<Incoming>, Lease), Refusal> {
         let Self { mut parts, body, parsed, want, shape, who, .. } = self;
-        let has_session = matches!(want, Want::Session(_));
+        let has_session = want.session().is_some();
         record.waits();
         let granted = app.dispatch.acquire(want, shape, who).await;
         let mut lease = granted.map_err(|refused| Refusal::of(refused, app.upstream.address()))?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use session_slot_identity::SessionId;
 
 use super::{Dispatch, Waiting};
-use crate::slots::{Action, End, Grant, Launch, LeaseId, SlotId, SlotSnapshot, Want};
+use crate::slots::{Action, End, Grant, Launch, LeaseId, SlotId, SlotSnapshot};
 use crate::store::Write;
 use crate::usage::Usage;
 
@@ -31,10 +31,7 @@ pub struct Lease {
 
 impl Lease {
     pub(super) fn new(dispatch: &Arc<Dispatch>, grant: Grant, waiting: &Waiting) -> Self {
-        let session = match &waiting.want {
-            Want::Session(session) => Some(session.clone()),
-            Want::Anonymous | Want::Named(_) => None,
-        };
+        let session = waiting.want.session().cloned();
         Self {
             dispatch: Arc::clone(dispatch),
             id: grant.lease,

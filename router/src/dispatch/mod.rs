@@ -208,7 +208,7 @@ impl Dispatch {
     }
 
     fn record_assignment(&self, state: &State, waiting: &Waiting, grant: &Grant) {
-        let Want::Session(session) = &waiting.want else { return };
+        let Some(session) = waiting.want.session() else { return };
         // Where a request was spilled is not where its session lives.
         let home = grant.launch.slot().filter(|_| !matches!(grant.action, Action::Spill(_)));
         self.store.record(Write::Assigned {

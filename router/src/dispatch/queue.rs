@@ -52,7 +52,7 @@ impl Dispatch {
         let since = Instant::now();
         let mut state = self.lock();
         state.totals.requests += 1;
-        if let Want::Session(session) = &want {
+        if let Some(session) = want.session() {
             state.recent.saw(session, &who, since);
         }
         let ticket = state.table.enqueue(want.clone(), shape, since).map_err(|why| {

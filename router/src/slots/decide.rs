@@ -88,7 +88,7 @@ impl SlotTable {
     }
 
     fn note_who_waits(&mut self, now: Instant) {
-        let sessions = self.waiters.iter().filter_map(|waiter| waiter.session().cloned());
+        let sessions = self.waiters.iter().filter_map(|waiter| waiter.want.session().cloned());
         for session in sessions.collect::<Vec<_>>() {
             self.mark_seen(&session, now);
         }
@@ -254,10 +254,7 @@ impl SlotTable {
         let slots_seen = self.slots_seen();
         self.next_lease += 1;
         let number = self.next_lease;
-        let session = match &waiter.want {
-            Want::Session(session) => Some(session.clone()),
-            Want::Anonymous | Want::Named(_) => None,
-        };
+        let session = waiter.want.session().cloned();
         let action = self.settle(session.as_ref(), launch, placing, now);
         self.hold(number, session, launch, placing, waiter);
         self.outputs.push(Output::Granted(Grant {

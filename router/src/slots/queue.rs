@@ -31,22 +31,13 @@ pub(super) struct Waiter {
     pub(super) waited: bool,
 }
 
-impl Waiter {
-    pub(super) fn session(&self) -> Option<&SessionId> {
-        match &self.want {
-            Want::Session(session) => Some(session),
-            Want::Anonymous | Want::Named(_) => None,
-        }
-    }
-}
-
 impl SlotTable {
     /// A request arrives. It is granted, refused or kept waiting by a later [`SlotTable::observe`].
     ///
     /// # Errors
     /// When too many wait already.
     pub fn enqueue(&mut self, want: Want, shape: Shape, now: Instant) -> Result<Ticket, Refusal> {
-        if let Want::Session(session) = &want {
+        if let Some(session) = want.session() {
             self.mark_seen(session, now);
         }
         let probe = self.asked.next();
@@ -93,8 +84,8 @@ impl SlotTable {
         if waiting > queue.max_waiting {
             return Err(Refusal::Full { waiting: waiting - 1 });
         }
-        let Some(session) = new.session() else { return Ok(()) };
-        let line = self.waiters.iter().filter(|waiter| waiter.session() == Some(session));
+        let Some(session) = new.want.session() else { return Ok(()) };
+        let line = self.waiters.iter().filter(|waiter| waiter.want.session() == Some(session));
         let waiting = self.held_back(line.chain([new]));
         if waiting > queue.max_per_session {
             return Err(Refusal::SessionFull { waiting: waiting - 1 });
@@ -118,7 +109,7 @@ impl SlotTable {
         let mut before: HashMap<&SessionId, usize> = HashMap::new();
         let mut order: Vec<(usize, u64, usize)> = Vec::with_capacity(self.waiters.len());
         for (index, waiter) in self.waiters.iter().enumerate() {
-            let behind = waiter.session().map_or(0, |session| {
+            let behind = waiter.want.session().map_or(0, |session| {
                 let count = before.entry(session).or_default();
                 *count += 1;
                 *count - 1
@@ -131,9 +122,9 @@ impl SlotTable {
 
     /// A request has been granted: those of its session that are behind it let everyone pass who waits now.
     pub(super) fn send_to_the_back(&mut self, granted: &Want) {
-        let Want::Session(session) = granted else { return };
+        let Some(session) = granted.session() else { return };
         let turn = self.next_turn();
-        for waiter in self.waiters.iter_mut().filter(|waiter| waiter.session() == Some(session)) {
+        for waiter in self.waiters.iter_mut().filter(|waiter| waiter.want.session() == Some(session)) {
             waiter.turn = turn;
         }
     }

@@ -22,7 +22,7 @@ use session_slot_identity::SessionId;
 
 use super::decide::{Placing, Target, Verdict, Why};
 use super::queue::Waiter;
-use super::types::{Concurrent, Heeds, ProbeId, SlotId, Want};
+use super::types::{Concurrent, Heeds, ProbeId, SlotId};
 use super::{Phase, Sight, Slot, SlotTable};
 
 /// A session seen within this time is expected back.
@@ -35,7 +35,7 @@ impl SlotTable {
 
     /// A session's requests go one after another, but for those that may spill.
     pub(super) fn goes_after_its_own(&self, waiter: &Waiter) -> bool {
-        let Want::Session(session) = &waiter.want else { return false };
+        let Some(session) = waiter.want.session() else { return false };
         let Some(running) = self.running.get(session) else { return false };
         let where_named = |number: &u64| {
             let held = &self.leases[number];

@@ -132,6 +132,17 @@ pub enum Want {
     Named(i64),
 }
 
+impl Want {
+    /// Whose turn it is, if it is a session's.
+    #[must_use]
+    pub fn session(&self) -> Option<&SessionId> {
+        match self {
+            Self::Session(session) => Some(session),
+            Self::Anonymous | Self::Named(_) => None,
+        }
+    }
+}
+
 /// What llama-server will make of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
