@@ -9,7 +9,9 @@
 //! | [`config`] | flags, environment and file into one checked [`Config`](config::Config) |
 //! | [`body`] | the routing members of a JSON body (pure) |
 //! | [`identify`] | which session a request belongs to (pure) |
+//! | [`chain`] | a request's beginnings as keyed hashes (pure) |
 //! | [`slots`] | one server's slot table (pure) |
+//! | [`warm`] | saved states: what they are worth, which one a request starts from (pure) |
 //! | [`dispatch`] | the lock over the table; leases |
 //! | [`upstream`] | the HTTP client to llama-server |
 //! | [`store`] | SQLite on its own thread |
@@ -20,6 +22,7 @@
 
 mod alive;
 pub mod body;
+pub mod chain;
 pub mod config;
 mod conversation;
 mod dialect;
@@ -41,5 +44,6 @@ mod tunnel;
 mod turn;
 pub mod upstream;
 pub mod usage;
+pub mod warm;
 
 pub use serve::run;

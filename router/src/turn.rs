@@ -24,7 +24,7 @@ use crate::proxy::{App, tell};
 use crate::record::Record;
 use crate::refusal::Refusal;
 use crate::routes::SlotRoute;
-use crate::slots::{Heeds, Launch, Shape, Want};
+use crate::slots::{Fill, Heeds, Launch, Shape, Want};
 use crate::stream::Forwarded;
 use crate::upstream::{Upstream, UpstreamError};
 
@@ -130,7 +130,7 @@ impl Turn {
         let Self { mut parts, body, parsed, want, shape, who, .. } = self;
         let has_session = want.session().is_some();
         record.waits();
-        let granted = app.dispatch.acquire(want, shape, who).await;
+        let granted = app.dispatch.acquire(want, shape, None, who).await;
         let mut lease = granted.map_err(|refused| Refusal::of(refused, app.upstream.address()))?;
         record.granted(&lease);
         // Also a wish for HTTP/2 (`Upgrade: h2c`): it is no reason to let a request past the slots.
@@ -169,9 +169,9 @@ async fn send(
     lease: &mut Lease,
 ) -> Result<http::Response<Incoming>, UpstreamError> {
     lease.sent();
-    if let Launch::Pin { slot, prime: true, .. } = lease.launch {
+    if let Launch::Pin { slot, fill: Fill::Prime, .. } = lease.launch {
         upstream.prime(slot, &headers::credentials(request.headers())).await?;
-        lease.primed();
+        lease.filled();
     }
     upstream.forward(request).await
 }

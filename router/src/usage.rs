@@ -5,6 +5,8 @@
 //! below. Text of the model can't imitate that. Within a string its quotes are escaped; and where a tool's arguments
 //! appear as JSON of their own (`/v1/messages`, not streamed), they lie deeper.
 
+use std::time::Duration;
+
 use memchr::memchr3;
 use serde_json::Value;
 
@@ -22,6 +24,22 @@ pub struct Usage {
     pub cached: u64,
     /// Tokens that it generated.
     pub generated: u64,
+    /// How long it read the computed prompt tokens, where the answer told (`timings.prompt_ms`).
+    pub reading: Option<Duration>,
+}
+
+impl Usage {
+    /// Tokens in the slot now: the last one sampled is never evaluated.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.computed.saturating_add(self.cached).saturating_add(self.generated).saturating_sub(1)
+    }
+
+    /// Tokens of the prompt.
+    #[must_use]
+    pub fn prompt(&self) -> u64 {
+        self.computed.saturating_add(self.cached)
+    }
 }
 
 /// Follows one response, chunk by chunk.
@@ -273,7 +291,12 @@ fn timings(object: &Value) -> Option<Usage> {
         computed: object["prompt_n"].as_u64()?,
         cached: object["cache_n"].as_u64().unwrap_or(0),
         generated: object["predicted_n"].as_u64()?,
+        reading: object["prompt_ms"].as_f64().and_then(milliseconds),
     })
+}
+
+fn milliseconds(count: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(count / 1000.0).ok()
 }
 
 /// What the `usage` objects of a response have said so far: a stream of `/v1/messages` spreads it over two events.
@@ -307,7 +330,7 @@ impl Counts {
     fn usage(&self) -> Option<Usage> {
         let cached = self.cached.unwrap_or(0);
         let computed = self.uncached.or_else(|| self.prompt.map(|all| all.saturating_sub(cached)))?;
-        Some(Usage { computed, cached, generated: self.generated.unwrap_or(0) })
+        Some(Usage { computed, cached, generated: self.generated.unwrap_or(0), reading: None })
     }
 }
 
@@ -342,7 +365,7 @@ mod tests {
     fn scan<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (Option<Usage>, Option<u32>) {
         let mut scanner = UsageScanner::default();
         chunks.into_iter().for_each(|chunk| scanner.feed(chunk));
-        (scanner.finish(), scanner.slot())
+        (counts(scanner.finish()), scanner.slot())
     }
 
     fn usage(text: &str) -> Option<Usage> {
@@ -350,7 +373,19 @@ mod tests {
     }
 
     fn tokens(computed: u64, cached: u64, generated: u64) -> Option<Usage> {
-        Some(Usage { computed, cached, generated })
+        Some(Usage { computed, cached, generated, reading: None })
+    }
+
+    /// As `scan`, without the time it took.
+    fn counts(usage: Option<Usage>) -> Option<Usage> {
+        usage.map(|usage| Usage { reading: None, ..usage })
+    }
+
+    #[test]
+    fn timings_tell_how_long_the_prompt_was_read() {
+        let mut scanner = UsageScanner::default();
+        scanner.feed(COMPLETION.as_bytes());
+        assert_eq!(scanner.finish().unwrap().reading, Some(Duration::from_secs_f64(0.037_094)));
     }
 
     #[test]

@@ -38,7 +38,7 @@ async fn next(body: &mut AxumBody) -> Option<String> {
 fn queued(dispatch: &Arc<Dispatch>) -> Running {
     let dispatch = Arc::clone(dispatch);
     Box::pin(async move {
-        let refused = dispatch.acquire(Want::Anonymous, Shape::default(), Who::default()).await;
+        let refused = dispatch.acquire(Want::Anonymous, Shape::default(), None, Who::default()).await;
         Err(Refusal::of(refused.expect_err("nobody is granted anything"), String::new()))
     })
 }

@@ -202,6 +202,7 @@ impl Config {
             concurrent: self.concurrent,
             queue: self.queue,
             stuck: self.upstream_watch.stuck,
+            ..Policy::default()
         }
     }
 

@@ -25,6 +25,7 @@ impl QueueSettings {
             max_wait: wait.unwrap_or(default.max_wait),
             max_waiting: self.max_waiting.map_or(default.max_waiting, NonZeroUsize::get),
             max_per_session: self.max_per_session.map_or(default.max_per_session, NonZeroUsize::get),
+            overtake: default.overtake,
         }
     }
 }

@@ -51,9 +51,9 @@ impl Lease {
         self.sent = true;
     }
 
-    /// The slot has been primed; the request itself follows.
-    pub fn primed(&self) {
-        self.dispatch.change(|state| state.table.primed(self.id));
+    /// The slot has been filled; the request itself follows.
+    pub fn filled(&self) {
+        self.dispatch.change(|state| state.table.filled(self.id));
     }
 
     /// The server has begun to answer. The slot it runs in, if it is known.
@@ -85,11 +85,7 @@ impl Lease {
     /// The answer has ended; `usage` and `slot` as far as it told.
     pub fn complete(mut self, usage: Option<Usage>, slot: Option<u32>) {
         self.over = true;
-        // The last token sampled is never evaluated, so the slot does not hold it.
-        let tokens = usage.map(|usage| {
-            usage.computed.saturating_add(usage.cached).saturating_add(usage.generated).saturating_sub(1)
-        });
-        let end = End::Complete { tokens, slot: slot.map(SlotId) };
+        let end = End::Complete { usage, slot: slot.map(SlotId) };
         let usage = usage.unwrap_or_default();
         if let Some(session) = &self.session {
             let (computed, cached) = (usage.computed, usage.cached);

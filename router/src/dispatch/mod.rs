@@ -202,6 +202,7 @@ impl Dispatch {
                 for_s = since.as_secs(),
                 "stuck: a slot is at work for nobody known and makes no progress; whoever waits for it goes on waiting"
             ),
+            Output::Save { .. } | Output::Warm(_) => {}
             Output::Restarted => state.server.start_anew(),
             Output::Learned { clears_idle } => state.server.learn(clears_idle),
         }

@@ -8,6 +8,7 @@ use tokio::time::timeout;
 
 use super::{Answer, Dispatch, Lease, State, Waiting, Who};
 use crate::slots::{Refusal, Shape, Ticket, Want};
+use crate::warm::Story;
 
 /// A request that gets no slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,8 +24,14 @@ impl Dispatch {
     ///
     /// # Errors
     /// When too many wait already, no slot becomes free in time, the server can't be reached, or the router is stopping.
-    pub async fn acquire(self: &Arc<Self>, want: Want, shape: Shape, who: Who) -> Result<Lease, Refused> {
-        let (mut place, granted) = self.line_up(want, shape, who)?;
+    pub async fn acquire(
+        self: &Arc<Self>,
+        want: Want,
+        shape: Shape,
+        story: Option<Arc<Story>>,
+        who: Who,
+    ) -> Result<Lease, Refused> {
+        let (mut place, granted) = self.line_up(want, shape, story, who)?;
         let answer = timeout(self.max_wait, granted).await;
         // Whoever has been answered stands in no queue any more.
         place.kept = answer.is_err();
@@ -46,6 +53,7 @@ impl Dispatch {
         self: &Arc<Self>,
         want: Want,
         shape: Shape,
+        story: Option<Arc<Story>>,
         who: Who,
     ) -> Result<(Place<'_>, oneshot::Receiver<Answer>), Refused> {
         let (answer, granted) = oneshot::channel();
@@ -55,7 +63,7 @@ impl Dispatch {
         if let Some(session) = want.session() {
             state.recent.saw(session, &who, since);
         }
-        let ticket = state.table.enqueue(want.clone(), shape, since).map_err(|why| {
+        let ticket = state.table.enqueue(want.clone(), shape, story, since).map_err(|why| {
             state.totals.count_refusal(why);
             state.refused(why)
         })?;

@@ -6,7 +6,7 @@ use serde::Serialize;
 use tracing::{info, warn};
 
 use super::waits::Waits;
-use crate::slots::{Action, Grant, Launch, Reading, Refusal, TableSnapshot};
+use crate::slots::{Action, Fill, Grant, Launch, Reading, Refusal, TableSnapshot};
 use crate::upstream::{Props, Upstream};
 
 /// What is known of the server besides its slots.
@@ -155,7 +155,8 @@ impl Totals {
         *by_action += 1;
         self.waited += u64::from(grant.waited);
         self.waits.count(waited);
-        self.primed += u64::from(matches!(grant.launch, Launch::Pin { prime: true, .. }));
+        self.primed +=
+            u64::from(matches!(grant.launch, Launch::Pin { fill: Fill::Prime | Fill::Measure, .. }));
     }
 
     pub(super) fn count_refusal(&mut self, why: Refusal) {

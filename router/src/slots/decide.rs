@@ -12,7 +12,7 @@ use std::time::Instant;
 use session_slot_identity::SessionId;
 
 use super::queue::Waiter;
-use super::types::{Action, Grant, Heeds, Launch, LeaseId, Output, PinPolicy, ProbeId, SlotId, Want};
+use super::types::{Action, Fill, Grant, Heeds, Launch, LeaseId, Output, PinPolicy, ProbeId, SlotId, Want};
 use super::{Backoff, Held, Phase, Sight, SlotTable};
 
 /// What is to be done with a waiter now.
@@ -125,16 +125,16 @@ impl SlotTable {
             Target::Home(session) => self.place(waiter, session, probe, now),
             Target::Named(slot) => match self.obstacle(slot, probe) {
                 Some(why) => Verdict::Wait(why),
-                None => self.pin(slot, probe, Placing::Stay, false, false),
+                None => self.pin(slot, probe, Placing::Stay, Fill::Nothing, false),
             },
             Target::Any => self.free_launch(false),
         };
         match verdict {
             // It perhaps runs elsewhere than in the slot it names, so nothing else may be on its way.
-            Verdict::Go(Launch::Pin { slot, prime, .. }, placing)
+            Verdict::Go(Launch::Pin { slot, fill, .. }, placing)
                 if waiter.shape.heeds_slot == Heeds::Perhaps =>
             {
-                self.pin(slot, probe, placing, prime, true)
+                self.pin(slot, probe, placing, fill, true)
             }
             verdict => verdict,
         }
@@ -198,7 +198,7 @@ impl SlotTable {
                 (elsewhere, elsewhere)
             }
         };
-        self.pin(slot, probe, placing, prime, alone)
+        self.pin(slot, probe, placing, if prime { Fill::Prime } else { Fill::Nothing }, alone)
     }
 
     /// The server has run something, and has several slots: one that is alone is never cleared.
@@ -211,7 +211,7 @@ impl SlotTable {
         slot: SlotId,
         probe: ProbeId,
         placing: Placing,
-        prime: bool,
+        fill: Fill,
         alone: bool,
     ) -> Verdict {
         let blocked = self.leases.values().any(|held| {
@@ -222,7 +222,7 @@ impl SlotTable {
         if blocked {
             return Verdict::Wait(Why::Landing);
         }
-        Verdict::Go(Launch::Pin { slot, prime, alone }, placing)
+        Verdict::Go(Launch::Pin { slot, fill, alone }, placing)
     }
 
     fn free_launch(&self, alone: bool) -> Verdict {
@@ -304,9 +304,9 @@ impl SlotTable {
             self.running.entry(session.clone()).or_default().push(number);
         }
         self.landing_poll.reset();
-        let primes = matches!(launch, Launch::Pin { prime: true, .. });
+        let filled = launch.fill() != Fill::Nothing;
         let after_task = self.slots.iter().filter_map(|slot| slot.seen.id_task).max();
-        let landing_from = (!primes).then(|| self.asked.next());
+        let landing_from = (!filled).then(|| self.asked.next());
         self.leases.insert(
             number,
             Held {
@@ -321,6 +321,7 @@ impl SlotTable {
                 shown_from: ProbeId::default(),
                 resumable: waiter.shape.resumable,
                 landing_from,
+                story: waiter.story.clone(),
                 phase: Phase::Running,
             },
         );

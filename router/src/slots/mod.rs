@@ -42,6 +42,9 @@ use queue::Waiter;
 use slot::Slot;
 pub use types::*;
 
+use crate::usage::Usage;
+use crate::warm::{RestoreError, SaveError, Story, Warm, Written};
+
 /// How many sessions are remembered; the least recently used one beyond that is forgotten.
 pub const MAX_SESSIONS: NonZeroUsize = NonZeroUsize::new(65_536).expect("a positive constant");
 
@@ -52,6 +55,8 @@ const UNCOUNTED: usize = 1 << 16;
 #[derive(Debug)]
 pub struct SlotTable {
     policy: Policy,
+    /// Saved states.
+    warm: Warm,
     generation: Generation,
     /// One a slot. Before the server has said how many it has: as many as the restored hints speak of.
     slots: Vec<Slot>,
@@ -121,6 +126,8 @@ struct Held {
     resumable: bool,
     /// Only answers to this probe and later ones can show it landed; `None` while its slot is being primed.
     landing_from: Option<ProbeId>,
+    /// What the request says, as far as states are found by it.
+    story: Option<Arc<Story>>,
     phase: Phase,
 }
 
@@ -175,6 +182,7 @@ impl SlotTable {
     pub fn with_session_capacity(policy: Policy, capacity: NonZeroUsize) -> Self {
         Self {
             policy,
+            warm: Warm::new(policy.warm),
             generation: Generation(1),
             slots: Vec::new(),
             counted: false,
@@ -216,8 +224,33 @@ impl SlotTable {
         self.check_invariants();
     }
 
-    /// The slot of a lease with `prime` has been filled; the request itself is sent now.
-    pub fn primed(&mut self, lease: LeaseId) {
+    /// What is known of saved states: to be told of the server, and asked for the status page.
+    pub fn warm(&mut self) -> &mut Warm {
+        &mut self.warm
+    }
+
+    /// The save that an [`Output::Save`] asked for has ended.
+    pub fn save_ended(&mut self, lease: LeaseId, outcome: Result<Written, SaveError>, now: Instant) {
+        let _ = (lease, outcome, now);
+    }
+
+    /// The restore of a lease with [`Fill::Restore`] has ended, before [`SlotTable::filled`].
+    pub fn restored(&mut self, lease: LeaseId, outcome: Result<Written, RestoreError>, now: Instant) {
+        let _ = (lease, outcome, now);
+    }
+
+    /// From now on, every slot whose state is worth it is saved as soon as it is idle; [`SlotTable::saving`] says
+    /// whether there is anything left to wait for.
+    pub fn save_all(&mut self) {}
+
+    /// Slots are being saved, or [`SlotTable::save_all`] has not been answered by a look at the slots yet.
+    #[must_use]
+    pub fn saving(&self) -> bool {
+        false
+    }
+
+    /// The slot of a lease with a [`Fill`] has been filled; the request itself is sent now.
+    pub fn filled(&mut self, lease: LeaseId) {
         let probe = self.asked.next();
         if let Some(held) = self.held_mut(lease) {
             held.landing_from = Some(probe);
@@ -257,7 +290,7 @@ impl SlotTable {
             End::Complete { .. } if self.is_resumable(lease) && self.sight != Sight::Blind => {
                 self.start_leaving(lease.number, Backoff::landing(), now);
             }
-            End::Complete { tokens, slot } => self.complete(lease.number, tokens, slot, now),
+            End::Complete { usage, slot } => self.complete(lease.number, usage, slot, now),
             End::Broken => self.start_leaving(lease.number, Backoff::patient(), now),
         }
         self.reconsider();
@@ -266,7 +299,9 @@ impl SlotTable {
 
     /// What has to be done since the last call, in order.
     pub fn take_outputs(&mut self) -> Vec<Output> {
-        std::mem::take(&mut self.outputs)
+        let mut outputs = std::mem::take(&mut self.outputs);
+        outputs.extend(self.warm.take_effects().into_iter().map(Output::Warm));
+        outputs
     }
 
     /// Everything a person or a monitor may want to see, at this moment.
@@ -334,15 +369,15 @@ impl SlotTable {
         Some(held)
     }
 
-    fn complete(&mut self, number: u64, tokens: Option<u64>, told: Option<SlotId>, now: Instant) {
+    fn complete(&mut self, number: u64, usage: Option<Usage>, told: Option<SlotId>, now: Instant) {
         let Some(held) = self.remove_lease(number) else { return };
         let Some(session) = held.session.filter(|_| !held.spilled) else { return };
         let told = told.filter(|slot| slot.index() < self.slots.len());
         match told.or(held.location) {
             Some(slot) => self.expect_left(slot, &session, now),
-            None => self.unplaced.extend(tokens.map(|tokens| Unplaced {
+            None => self.unplaced.extend(usage.map(|usage| Unplaced {
                 session,
-                tokens,
+                tokens: usage.held(),
                 probe: self.asked.next(),
             })),
         }

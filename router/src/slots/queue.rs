@@ -6,12 +6,14 @@
 //! have one.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use session_slot_identity::SessionId;
 
 use super::types::{Output, ProbeId, Refusal, Shape, Ticket, Want};
 use super::{Sight, SlotTable};
+use crate::warm::Story;
 
 /// A request that has not been granted yet.
 #[derive(Debug)]
@@ -19,6 +21,8 @@ pub(super) struct Waiter {
     pub(super) ticket: Ticket,
     pub(super) want: Want,
     pub(super) shape: Shape,
+    /// What it says, as far as states are found by it.
+    pub(super) story: Option<Arc<Story>>,
     pub(super) since: Instant,
     /// The first probe whose answer may decide about it: one asked after it arrived.
     pub(super) probe: ProbeId,
@@ -32,18 +36,24 @@ pub(super) struct Waiter {
 }
 
 impl SlotTable {
-    /// A request arrives. It is granted, refused or kept waiting by a later [`SlotTable::observe`].
+    /// A request arrives; `story` is what it says, for sessions. It is granted, refused or kept waiting by a later [`SlotTable::observe`].
     ///
     /// # Errors
     /// When too many wait already.
-    pub fn enqueue(&mut self, want: Want, shape: Shape, now: Instant) -> Result<Ticket, Refusal> {
+    pub fn enqueue(
+        &mut self,
+        want: Want,
+        shape: Shape,
+        story: Option<Arc<Story>>,
+        now: Instant,
+    ) -> Result<Ticket, Refusal> {
         if let Some(session) = want.session() {
             self.mark_seen(session, now);
         }
         let probe = self.asked.next();
         let ticket = Ticket(self.next_ticket + 1);
         let mut waiter =
-            Waiter { ticket, want, shape, since: now, probe, news: probe, turn: 0, waited: false };
+            Waiter { ticket, want, shape, story, since: now, probe, news: probe, turn: 0, waited: false };
         waiter.waited = !self.could_go(&waiter);
         self.find_room(&waiter)?;
         waiter.turn = self.next_turn();

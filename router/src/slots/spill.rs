@@ -22,7 +22,7 @@ use session_slot_identity::SessionId;
 
 use super::decide::{Placing, Target, Verdict, Why};
 use super::queue::Waiter;
-use super::types::{Concurrent, Heeds, ProbeId, SlotId};
+use super::types::{Concurrent, Fill, Heeds, ProbeId, SlotId};
 use super::{Phase, Sight, Slot, SlotTable};
 
 /// A session seen within this time is expected back.
@@ -58,7 +58,7 @@ impl SlotTable {
             return Verdict::Wait(why);
         }
         if let Some(slot) = self.spare_slot(probe, now) {
-            return self.pin(slot, probe, Placing::Spill, false, false);
+            return self.pin(slot, probe, Placing::Spill, Fill::Nothing, false);
         }
         // What is on its way will show what the server does with idle slots, and empty them if it does.
         let on_the_way = self.leases.values().any(|held| !held.landed);

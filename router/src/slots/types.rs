@@ -7,6 +7,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use session_slot_identity::SessionId;
 
+use crate::usage::Usage;
+use crate::warm::{self, StateId};
+
 /// A slot's number, from 0, as `id_slot` and `/slots` spell it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
@@ -52,6 +55,17 @@ pub enum Concurrent {
     Spill,
 }
 
+/// Which session loses its slot to one that has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Evict {
+    /// The one whose slot was used least recently.
+    #[default]
+    Lru,
+    /// The one whose loss costs least: what has to be read (or restored) again, by the chance that it is wanted soon.
+    Cost,
+}
+
 /// How many may wait, and how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Queue {
@@ -61,23 +75,29 @@ pub struct Queue {
     pub max_waiting: usize,
     /// ... of one session.
     pub max_per_session: usize,
+    /// How often a waiter may be passed by one that came later, but whose slot holds its cache.
+    pub overtake: u32,
 }
 
 impl Default for Queue {
     fn default() -> Self {
-        Self { max_wait: Duration::from_secs(15 * 60), max_waiting: 256, max_per_session: 8 }
+        Self { max_wait: Duration::from_secs(15 * 60), max_waiting: 256, max_per_session: 8, overtake: 3 }
     }
 }
 
 /// What the user has chosen about one server's slots.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Policy {
     /// When a session's request names its slot.
     pub pin: PinPolicy,
     /// What becomes of a session's request whose slot is busy.
     pub concurrent: Concurrent,
+    /// Which session loses its slot.
+    pub evict: Evict,
     /// How many may wait, and how long.
     pub queue: Queue,
+    /// Which states are saved.
+    pub warm: warm::Policy,
     /// Foreign work that makes no progress for so long is reported; `None` never is.
     pub stuck: Option<Duration>,
 }
@@ -87,7 +107,9 @@ impl Default for Policy {
         Self {
             pin: PinPolicy::default(),
             concurrent: Concurrent::default(),
+            evict: Evict::default(),
             queue: Queue::default(),
+            warm: warm::Policy::default(),
             stuck: Some(Duration::from_secs(10 * 60)),
         }
     }
@@ -179,9 +201,8 @@ pub enum Launch {
     Pin {
         /// The slot to name.
         slot: SlotId,
-        /// The session's state may lie in the server's RAM cache: fill the slot with a one-word prompt first, so
-        /// that llama-server saves what is in the slot and looks for the session's own state.
-        prime: bool,
+        /// What is put into the slot first.
+        fill: Fill,
         /// Nothing else may start between the decision and the landing: on a server that clears idle slots any
         /// other start would empty this slot again.
         alone: bool,
@@ -193,7 +214,30 @@ pub enum Launch {
     },
 }
 
+/// What is put into a slot before the request that names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fill {
+    /// Nothing.
+    Nothing,
+    /// A one-word prompt: the session's state may lie in the server's RAM cache, where llama-server looks for it if the
+    /// slot is not empty.
+    Prime,
+    /// A one-word prompt whose state is saved as well, which shows the layout of this server's states.
+    Measure,
+    /// A saved state.
+    Restore(StateId),
+}
+
 impl Launch {
+    /// What is put into the slot first.
+    #[must_use]
+    pub fn fill(self) -> Fill {
+        match self {
+            Self::Pin { fill, .. } => fill,
+            Self::Free { .. } => Fill::Nothing,
+        }
+    }
+
     /// The slot named, if any.
     #[must_use]
     pub fn slot(self) -> Option<SlotId> {
@@ -302,6 +346,17 @@ pub enum Output {
     },
     /// The server has restarted; the leases of earlier generations are void.
     Restarted,
+    /// Have the server save this slot's state; then [`super::SlotTable::save_ended`].
+    Save {
+        /// Holds the slot meanwhile.
+        lease: LeaseId,
+        /// Which.
+        slot: SlotId,
+        /// The state that becomes of it.
+        state: StateId,
+    },
+    /// Something about saved states.
+    Warm(warm::Effect),
     /// It is now known whether the server clears idle slots.
     Learned {
         /// It does.
@@ -318,8 +373,8 @@ pub enum End {
     Declined,
     /// The answer came to its end.
     Complete {
-        /// Tokens now in the slot (prompt + generated - 1), where the answer told.
-        tokens: Option<u64>,
+        /// What it cost, where the answer told.
+        usage: Option<Usage>,
         /// The slot it ran in, where the answer told.
         slot: Option<SlotId>,
     },

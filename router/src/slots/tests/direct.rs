@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::world::{Runs, World, turn};
+use super::world::{Runs, World, ended, turn};
 use crate::slots::{
     Action, Concurrent, Due, End, Grant, Home, Mark, PinPolicy, Policy, Reading, Shape, SlotId, SlotTable,
     Want,
@@ -156,7 +156,7 @@ fn a_server_that_is_silent_or_hides_its_slots_is_not_looked_at_in_a_tight_loop()
 
 #[test]
 fn a_resumable_request_keeps_its_slot_however_long_it_outlives_its_client() {
-    for end in [End::Broken, End::Complete { tokens: Some(7), slot: None }] {
+    for end in [End::Broken, ended(7)] {
         let mut world = World::new(1, PinPolicy::Auto);
         let grant = resumable_turn(&mut world, "a");
         world.table.release(grant.lease, end, world.now);
@@ -174,7 +174,7 @@ fn a_resumable_request_that_has_really_ended_frees_its_slot_at_once_and_leaves_i
     let mut world = World::new(1, PinPolicy::Auto);
     let grant = resumable_turn(&mut world, "a");
     let tokens = world.stop(SlotId(0));
-    world.table.release(grant.lease, End::Complete { tokens: Some(tokens), slot: None }, world.now);
+    world.table.release(grant.lease, ended(tokens), world.now);
     let next = world.enqueue(turn("a"));
     world.pass(Duration::from_millis(5));
     assert!(world.granted.contains_key(&next));
@@ -219,7 +219,7 @@ fn without_slots_to_look_at_a_resumable_request_whose_answer_has_ended_is_over()
         let probe = world.table.probe_asked();
         world.answer(probe, Reading::Blind(Some(1)));
         let lease = world.granted[&ticket].lease;
-        world.table.release(lease, End::Complete { tokens: None, slot: None }, world.now);
+        world.table.release(lease, End::Complete { usage: None, slot: None }, world.now);
         ticket
     });
     assert_eq!(world.grants, tickets);

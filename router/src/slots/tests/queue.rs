@@ -1,6 +1,6 @@
 //! Single scenes of the queue: who goes first, and who finds it full.
 
-use super::world::{World, turn};
+use super::world::{World, ended, turn};
 use crate::slots::{End, Grant, PinPolicy, Policy, Queue, Refusal, Shape, SlotId, Ticket, Want};
 
 fn limited(slots: usize, max_waiting: usize, max_per_session: usize) -> World {
@@ -147,7 +147,7 @@ fn two_requests_for_all_slots_go_one_after_the_other() {
         for slot in slots {
             world.stop(slot);
         }
-        world.table.release(grant.lease, End::Complete { tokens: None, slot: None }, world.now);
+        world.table.release(grant.lease, End::Complete { usage: None, slot: None }, world.now);
         world.settle();
     }
     assert_eq!(world.grants[1..], [one, two]);
@@ -163,7 +163,7 @@ fn changes_elsewhere_do_not_put_off_a_waiter_whose_slot_is_free() {
     let reading = world.reading();
     // Ends between the question and its answer, as some request always does on a busy server.
     let tokens = world.stop(other.launch.slot().expect("pinned"));
-    world.table.release(other.lease, End::Complete { tokens: Some(tokens), slot: None }, world.now);
+    world.table.release(other.lease, ended(tokens), world.now);
     world.answer(probe, reading);
     assert_eq!(world.granted.get(&ticket).and_then(|grant| grant.launch.slot()), Some(home));
 }

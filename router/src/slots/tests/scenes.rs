@@ -6,12 +6,12 @@ use proptest::prelude::*;
 
 use super::world::{Runs, World, session, turn};
 use crate::slots::{
-    Action, Due, End, Heeds, Home, Launch, Mark, PinPolicy, Policy, Reading, Refusal, Shape, SlotId,
+    Action, Due, End, Fill, Heeds, Home, Launch, Mark, PinPolicy, Policy, Reading, Refusal, Shape, SlotId,
     SlotTable, Want,
 };
 
 fn plain(slot: u32) -> Launch {
-    Launch::Pin { slot: SlotId(slot), prime: false, alone: false }
+    Launch::Pin { slot: SlotId(slot), fill: Fill::Nothing, alone: false }
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn an_unreachable_server_refuses_everyone_who_waits_and_voids_the_leases() {
     world.on_the_way.clear();
     let next = world.ask(turn("a")).expect("the old lease is void");
     assert_eq!(next.action, Action::Home, "the assignment stays as a hint");
-    world.table.release(running.lease, End::Complete { tokens: None, slot: None }, world.now);
+    world.table.release(running.lease, End::Complete { usage: None, slot: None }, world.now);
     assert!(world.ask(turn("c")).is_none(), "a late release of an old lease frees nothing");
 }
 
@@ -305,11 +305,15 @@ fn on_a_server_that_clears_idle_slots_a_cold_session_is_primed_and_a_warm_one_pi
     let (of_c, _, launch) = world.turn("c");
     assert_eq!(
         launch,
-        Launch::Pin { slot: of_c, prime: false, alone: true },
+        Launch::Pin { slot: of_c, fill: Fill::Nothing, alone: true },
         "its slot still holds its state"
     );
     let (of_a, _, launch) = world.turn("a");
-    assert_eq!(launch, Launch::Pin { slot: of_a, prime: true, alone: true }, "its slot has been emptied");
+    assert_eq!(
+        launch,
+        Launch::Pin { slot: of_a, fill: Fill::Prime, alone: true },
+        "its slot has been emptied"
+    );
     let (of_d, _, launch) = world.turn("d");
     assert_eq!(launch, plain(of_d.0), "a new session has nothing in the RAM cache");
 }
@@ -324,7 +328,7 @@ fn a_busy_slot_that_outlived_a_start_does_not_hide_that_the_server_clears_idle_s
     }
     assert_eq!(world.table.snapshot(world.now).clears_idle, Some(true));
     world.stop(long.launch.slot().expect("pinned"));
-    world.table.release(long.lease, End::Complete { tokens: None, slot: None }, world.now);
+    world.table.release(long.lease, End::Complete { usage: None, slot: None }, world.now);
     world.pass(Duration::from_secs(1));
     assert_eq!(world.table.snapshot(world.now).clears_idle, Some(true));
 }
@@ -340,10 +344,13 @@ fn after_a_server_restart_a_known_session_is_not_primed_since_nothing_of_it_is_l
     for name in ["a", "b", "c"] {
         let (_, action, launch) = world.turn(name);
         assert_eq!(action, Action::Home);
-        assert!(!matches!(launch, Launch::Pin { prime: true, .. }), "it would take another session's state");
+        assert!(
+            !matches!(launch, Launch::Pin { fill: Fill::Prime, .. }),
+            "it would take another session's state"
+        );
     }
     let (_, _, launch) = world.turn("a");
-    assert!(matches!(launch, Launch::Pin { prime: true, .. }));
+    assert!(matches!(launch, Launch::Pin { fill: Fill::Prime, .. }));
 }
 
 #[test]
@@ -386,7 +393,7 @@ fn nothing_starts_between_a_primer_and_its_request() {
     world.start(slot.0 as usize, Runs::Primer(primed.lease));
     world.pass(Duration::from_secs(3));
     world.stop(slot);
-    world.table.primed(primed.lease);
+    world.table.filled(primed.lease);
     world.pass(Duration::from_secs(3));
     assert!(others.iter().all(|ticket| !world.granted.contains_key(ticket)));
     world.land(primed.lease);
@@ -500,7 +507,7 @@ fn a_new_router_sees_at_its_first_look_that_the_server_clears_idle_slots() {
         world.now,
     );
     let (_, _, launch) = world.turn("a");
-    assert!(matches!(launch, Launch::Pin { prime: true, .. }), "{launch:?}");
+    assert!(matches!(launch, Launch::Pin { fill: Fill::Prime, .. }), "{launch:?}");
 }
 
 proptest! {

