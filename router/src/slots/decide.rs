@@ -1,4 +1,4 @@
-//! May this waiter go now, and into which slot.
+//! May this waiter go now.
 //!
 //! Two things decide where llama-server puts a request: the slot named in it, or its own choice among the idle
 //! slots *at the moment the request gets there*. The router can't see that moment. So while a request without a
@@ -13,13 +13,16 @@ use session_slot_identity::SessionId;
 
 use super::queue::Waiter;
 use super::types::{Action, Fill, Grant, Heeds, Launch, LeaseId, Output, PinPolicy, ProbeId, SlotId, Want};
-use super::{Backoff, Held, Phase, Sight, SlotTable};
+use super::{Backoff, Held, Sight, SlotTable};
+use crate::warm::Occasion;
 
 /// What is to be done with a waiter now.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Go(Launch, Placing),
     Wait(Why),
+    /// This slot would be taken from a session whose state in it is to be saved first.
+    Save(SlotId),
 }
 
 /// Which slot a waiter is after.
@@ -52,13 +55,16 @@ pub(super) enum Why {
     Landing,
     /// Work that did not come through the router has to end.
     Foreign,
+    /// Another session reads just now what this request begins with: it starts from there then.
+    Shared(Instant),
 }
 
 impl SlotTable {
     /// Grants whoever may go, in turn, given the answer to `probe`.
     pub(super) fn grant_waiting(&mut self, probe: ProbeId, now: Instant) {
         self.note_who_waits(now);
-        let order = self.in_turn();
+        let order = self.in_turn(probe);
+        self.patience_ends = None;
         let mut line: Vec<Option<Waiter>> = self.waiters.drain(..).map(Some).collect();
         let (mut landing, mut foreign, mut granted) = (false, false, Vec::new());
         for index in order {
@@ -66,9 +72,10 @@ impl SlotTable {
             match self.decide(&waiter, probe, now) {
                 Verdict::Go(launch, placing) => {
                     self.grant(&waiter, launch, placing, now);
-                    granted.push(waiter.want);
+                    granted.push(waiter);
                 }
-                Verdict::Wait(why) => {
+                verdict => {
+                    let why = self.prepare_for(verdict, probe, now);
                     landing |= why == Why::Landing;
                     foreign |= why == Why::Foreign;
                     // Behind one that waits for a landing nobody may pass: a later start would put the landing off.
@@ -82,9 +89,25 @@ impl SlotTable {
             }
         }
         self.waiters = line.into_iter().flatten().collect();
-        granted.iter().for_each(|want| self.send_to_the_back(want));
+        self.note_overtaken(&granted);
+        granted.iter().for_each(|waiter| self.send_to_the_back(&waiter.want));
         pace(&mut self.landing_poll, landing, now);
         pace(&mut self.foreign_poll, foreign, now);
+    }
+
+    /// Why a waiter still waits, and what is done about it.
+    fn prepare_for(&mut self, verdict: Verdict, probe: ProbeId, now: Instant) -> Why {
+        match verdict {
+            Verdict::Wait(why) => {
+                if let Why::Shared(until) = why {
+                    self.patience_ends = Some(self.patience_ends.map_or(until, |soonest| soonest.min(until)));
+                }
+                why
+            }
+            // While the save goes on the slot is taken, and so this is what the waiter waits for.
+            Verdict::Save(slot) if self.start_save(slot, Occasion::Eviction, probe, now) => Why::Busy,
+            Verdict::Save(_) | Verdict::Go(..) => Why::Landing,
+        }
     }
 
     fn note_who_waits(&mut self, now: Instant) {
@@ -117,6 +140,9 @@ impl SlotTable {
         }
         if self.taken() + self.foreign(probe) + width > self.slots.len() {
             return Verdict::Wait(Why::Foreign);
+        }
+        if self.awaits_save(probe, now) {
+            return Verdict::Wait(Why::Busy);
         }
         if waiter.shape.tasks > 1 {
             return self.free_launch(true);
@@ -157,53 +183,6 @@ impl SlotTable {
         let strangers = self.slots.iter().filter(|slot| slot.stranger).count();
         let somewhere = self.leases.values().filter(|held| held.location.is_none() && held.shows_in(probe));
         strangers.saturating_sub(somewhere.map(|held| held.width).sum())
-    }
-
-    /// A session goes to its own slot, waiting for it (or spilling) if need be; else to a slot nobody owns; else to
-    /// the least recently used free one.
-    fn place(&self, waiter: &Waiter, session: &SessionId, probe: ProbeId, now: Instant) -> Verdict {
-        let known = self.was_here(session);
-        if let Some(home) = self.home_of(session) {
-            return match self.obstacle(home, probe) {
-                Some(why) => self.spill(waiter, session, why, probe, now),
-                None => self.pin_session(home, probe, Placing::Stay, known),
-            };
-        }
-        let slots = (0..self.slots.len()).map(SlotId::from_index);
-        let free = slots.clone().filter(|slot| self.obstacle(*slot, probe).is_none());
-        match free.min_by_key(|slot| self.slots[slot.index()].rank()) {
-            Some(slot) => self.pin_session(slot, probe, Placing::Settle, known),
-            None if slots.clone().any(|slot| self.obstacle(slot, probe) == Some(Why::Foreign)) => {
-                Verdict::Wait(Why::Foreign)
-            }
-            None => Verdict::Wait(Why::Busy),
-        }
-    }
-
-    /// Pinning must never cost reuse. On a server that empties idle slots at every start, a session's earlier
-    /// state lies in the RAM cache. llama-server looks there only when the named slot is neither empty nor holds
-    /// much of the request's beginning (another session's state with the same system prompt does), so a slot that
-    /// is not provably the session's own is filled with something else first.
-    fn pin_session(&self, slot: SlotId, probe: ProbeId, placing: Placing, known: bool) -> Verdict {
-        let state = &self.slots[slot.index()];
-        let (prime, alone) = match (self.policy.pin, self.clears_idle) {
-            (PinPolicy::Always | PinPolicy::Never, _) | (_, Some(false)) => (false, false),
-            // A session that was never here has nothing in the RAM cache: priming an empty slot for it would make
-            // the server hand it, and so take away, the state of another session with the same system prompt.
-            (_, Some(true)) if !known => (!state.is_empty(), !state.is_empty()),
-            (_, Some(true)) => (placing == Placing::Settle || !state.is_warm(), true),
-            // Not seen yet. Where a session's state can't be, it may have gone to the RAM cache.
-            (_, None) => {
-                let elsewhere = known && self.has_run() && (placing == Placing::Settle || state.is_empty());
-                (elsewhere, elsewhere)
-            }
-        };
-        self.pin(slot, probe, placing, if prime { Fill::Prime } else { Fill::Nothing }, alone)
-    }
-
-    /// The server has run something, and has several slots: one that is alone is never cleared.
-    fn has_run(&self) -> bool {
-        self.slots.len() > 1 && self.slots.iter().any(|slot| slot.seen.id_task.is_some())
     }
 
     pub(super) fn pin(
@@ -256,7 +235,7 @@ impl SlotTable {
         let number = self.next_lease;
         let session = waiter.want.session().cloned();
         let action = self.settle(session.as_ref(), launch, placing, now);
-        self.hold(number, session, launch, placing, waiter);
+        self.hold(number, session, launch, placing, waiter, now);
         self.outputs.push(Output::Granted(Grant {
             ticket: waiter.ticket,
             lease: LeaseId { generation: self.generation, number },
@@ -293,6 +272,7 @@ impl SlotTable {
         launch: Launch,
         placing: Placing,
         waiter: &Waiter,
+        now: Instant,
     ) {
         let width = self.width(waiter);
         let location = launch.slot().filter(|_| waiter.shape.heeds_slot == Heeds::Yes);
@@ -307,24 +287,18 @@ impl SlotTable {
         let filled = launch.fill() != Fill::Nothing;
         let after_task = self.slots.iter().filter_map(|slot| slot.seen.id_task).max();
         let landing_from = (!filled).then(|| self.asked.next());
-        self.leases.insert(
-            number,
-            Held {
-                session,
-                launch,
-                spilled: placing == Placing::Spill,
-                location,
-                width,
-                answered: None,
-                after_task,
-                landed: false,
-                shown_from: ProbeId::default(),
-                resumable: waiter.shape.resumable,
-                landing_from,
-                story: waiter.story.clone(),
-                phase: Phase::Running,
-            },
-        );
+        let held = Held {
+            session,
+            spilled: placing == Placing::Spill,
+            location,
+            width,
+            after_task,
+            resumable: waiter.shape.resumable,
+            landing_from,
+            story: waiter.story.clone(),
+            ..Held::new(launch, now)
+        };
+        self.leases.insert(number, held);
     }
 }
 

@@ -9,8 +9,10 @@
 //! * `slot`: what is known of one slot;
 //! * `homes`: which session lives in which slot, and what it has left there;
 //! * `queue`: who waits, in which order;
-//! * `decide`: may this waiter go now, and into which slot;
+//! * `decide`: may this waiter go now;
+//! * `place`: into which slot a session's turn goes, and what is put there first;
 //! * `spill`: where a request goes whose home is busy;
+//! * `saving`: when a slot's state is saved, and which requests start from a saved one;
 //! * `observe`: what an answer of `/slots` changes;
 //! * `direct`: work that did not come through the router;
 //! * `probing`: when `/slots` has to be asked next;
@@ -21,8 +23,10 @@ mod direct;
 mod homes;
 mod invariants;
 mod observe;
+mod place;
 mod probing;
 mod queue;
+mod saving;
 mod slot;
 mod spill;
 #[cfg(test)]
@@ -39,11 +43,12 @@ use session_slot_identity::SessionId;
 
 use probing::Backoff;
 use queue::Waiter;
+use saving::Work;
 use slot::Slot;
 pub use types::*;
 
 use crate::usage::Usage;
-use crate::warm::{RestoreError, SaveError, Story, Warm, Written};
+use crate::warm::{StateId, Story, Warm};
 
 /// How many sessions are remembered; the least recently used one beyond that is forgotten.
 pub const MAX_SESSIONS: NonZeroUsize = NonZeroUsize::new(65_536).expect("a positive constant");
@@ -84,6 +89,10 @@ pub struct SlotTable {
     foreign_poll: Backoff,
     /// When foreign work is looked at although nobody waits.
     stuck_poll: Option<Instant>,
+    /// Whoever waits for another request to read what both begin with has waited long enough then.
+    patience_ends: Option<Instant>,
+    /// The first look after which everything worth it is saved.
+    save_all_from: Option<ProbeId>,
     next_lease: u64,
     next_ticket: u64,
     /// Counts arrivals, and departures that let others pass (see `queue`).
@@ -128,7 +137,37 @@ struct Held {
     landing_from: Option<ProbeId>,
     /// What the request says, as far as states are found by it.
     story: Option<Arc<Story>>,
+    /// The state that was put into its slot.
+    restored: Option<StateId>,
+    work: Work,
+    granted_at: Instant,
+    answered_at: Option<Instant>,
     phase: Phase,
+}
+
+impl Held {
+    /// A request (or the table's own work) of one task that nothing is known of yet but how it is launched.
+    fn new(launch: Launch, now: Instant) -> Self {
+        Self {
+            session: None,
+            launch,
+            spilled: false,
+            location: None,
+            width: 1,
+            answered: None,
+            after_task: None,
+            landed: false,
+            shown_from: ProbeId::default(),
+            resumable: false,
+            landing_from: None,
+            story: None,
+            restored: None,
+            work: Work::Request,
+            granted_at: now,
+            answered_at: None,
+            phase: Phase::Running,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -198,6 +237,8 @@ impl SlotTable {
             landing_poll: Backoff::landing(),
             foreign_poll: Backoff::patient(),
             stuck_poll: None,
+            patience_ends: None,
+            save_all_from: None,
             next_lease: 0,
             next_ticket: 0,
             turns: 0,
@@ -224,31 +265,6 @@ impl SlotTable {
         self.check_invariants();
     }
 
-    /// What is known of saved states: to be told of the server, and asked for the status page.
-    pub fn warm(&mut self) -> &mut Warm {
-        &mut self.warm
-    }
-
-    /// The save that an [`Output::Save`] asked for has ended.
-    pub fn save_ended(&mut self, lease: LeaseId, outcome: Result<Written, SaveError>, now: Instant) {
-        let _ = (lease, outcome, now);
-    }
-
-    /// The restore of a lease with [`Fill::Restore`] has ended, before [`SlotTable::filled`].
-    pub fn restored(&mut self, lease: LeaseId, outcome: Result<Written, RestoreError>, now: Instant) {
-        let _ = (lease, outcome, now);
-    }
-
-    /// From now on, every slot whose state is worth it is saved as soon as it is idle; [`SlotTable::saving`] says
-    /// whether there is anything left to wait for.
-    pub fn save_all(&mut self) {}
-
-    /// Slots are being saved, or [`SlotTable::save_all`] has not been answered by a look at the slots yet.
-    #[must_use]
-    pub fn saving(&self) -> bool {
-        false
-    }
-
     /// The slot of a lease with a [`Fill`] has been filled; the request itself is sent now.
     pub fn filled(&mut self, lease: LeaseId) {
         let probe = self.asked.next();
@@ -264,10 +280,11 @@ impl SlotTable {
     }
 
     /// The server has begun to answer a lease's request, so it has a slot there.
-    pub fn landed(&mut self, lease: LeaseId) {
+    pub fn landed(&mut self, lease: LeaseId, now: Instant) {
         let probe = self.asked.next();
         let Some(held) = self.held_mut(lease) else { return };
         held.answered.get_or_insert(probe);
+        held.answered_at.get_or_insert(now);
         // Of several tasks, the first to answer says nothing of the others.
         if held.width == 1 && !std::mem::replace(&mut held.landed, true) {
             held.shown_from = probe;
@@ -284,6 +301,7 @@ impl SlotTable {
         if let Some(session) = session {
             self.mark_seen(&session, now);
         }
+        self.abandon_save(lease, now);
         match end {
             End::Unsent | End::Declined => drop(self.remove_lease(lease.number)),
             // It is most likely over, so the looks begin close to each other, and without `/slots` it is taken for over.
@@ -291,7 +309,12 @@ impl SlotTable {
                 self.start_leaving(lease.number, Backoff::landing(), now);
             }
             End::Complete { usage, slot } => self.complete(lease.number, usage, slot, now),
-            End::Broken => self.start_leaving(lease.number, Backoff::patient(), now),
+            End::Broken => {
+                if let Some(lesson) = self.leases.get(&lease.number).and_then(Held::lesson) {
+                    self.learn(lesson, None, now);
+                }
+                self.start_leaving(lease.number, Backoff::patient(), now);
+            }
         }
         self.reconsider();
         self.check_invariants();
@@ -311,7 +334,7 @@ impl SlotTable {
             generation: self.generation,
             clears_idle: self.clears_idle,
             slots: (0..self.slots.len()).map(|index| self.slot_snapshot(index)).collect(),
-            leases: self.leases.len(),
+            leases: self.leases.values().filter(|held| held.work == Work::Request).count(),
             waiting: self.waiters.len(),
             oldest_wait: self.waiters.front().map(|waiter| now.saturating_duration_since(waiter.since)),
             sessions: self.sessions.len(),
@@ -356,7 +379,9 @@ impl SlotTable {
             let freed = &mut self.slots[slot.index()];
             freed.lease = None;
             freed.fresh_from = probe;
-            self.touch(slot);
+            if held.work == Work::Request {
+                self.touch(slot);
+            }
         }
         if let Some(session) = &held.session
             && let Some(running) = self.running.get_mut(session)
@@ -371,6 +396,9 @@ impl SlotTable {
 
     fn complete(&mut self, number: u64, usage: Option<Usage>, told: Option<SlotId>, now: Instant) {
         let Some(held) = self.remove_lease(number) else { return };
+        if let Some(lesson) = held.lesson() {
+            self.learn(lesson, usage, now);
+        }
         let Some(session) = held.session.filter(|_| !held.spilled) else { return };
         let told = told.filter(|slot| slot.index() < self.slots.len());
         match told.or(held.location) {

@@ -22,12 +22,13 @@ impl SlotTable {
             Reading::Slots(seen) => self.see(probe, &seen, now),
             Reading::Silent => self.go_silent(now),
             Reading::Blind(count) => self.go_blind(count, now),
-            Reading::Loading => self.lose_server(Sight::Loading),
+            Reading::Loading => self.lose_server(Sight::Loading, now),
             Reading::Refused => {
-                self.lose_server(Sight::Unknown);
+                self.lose_server(Sight::Unknown, now);
                 self.refuse_all(Refusal::Unreachable);
             }
         }
+        self.save_due(probe, now);
         self.grant_waiting(probe, now);
         self.check_invariants();
     }
@@ -49,7 +50,7 @@ impl SlotTable {
 
     fn see(&mut self, probe: ProbeId, seen: &[SeenSlot], now: Instant) {
         if self.counted && self.shows_restart(seen) {
-            self.restart();
+            self.restart(now);
         }
         let first_look = !self.counted;
         self.resize(seen.len());
@@ -79,7 +80,9 @@ impl SlotTable {
     }
 
     /// Voids every lease; assignments stay as hints, all of them cold.
-    fn restart(&mut self) {
+    fn restart(&mut self, now: Instant) {
+        self.abandon_saves(now);
+        self.warm.restarted();
         self.generation.0 += 1;
         self.leases.clear();
         self.running.clear();
@@ -93,9 +96,9 @@ impl SlotTable {
         self.outputs.push(Output::Restarted);
     }
 
-    fn lose_server(&mut self, sight: Sight) {
+    fn lose_server(&mut self, sight: Sight, now: Instant) {
         if self.sight != sight {
-            self.restart();
+            self.restart(now);
             self.sight = sight;
         }
     }
@@ -116,7 +119,7 @@ impl SlotTable {
         if let Some(count) = count {
             let count = count as usize;
             if self.counted && count != self.slots.len() {
-                self.restart();
+                self.restart(now);
             }
             self.resize(count);
         }
@@ -253,6 +256,7 @@ impl SlotTable {
             slot.expecting = None;
             let undisturbed = slot.lease.is_none() && !slot.seen.processing;
             slot.left = slot.mark().filter(|_| undisturbed);
+            slot.save_due = slot.left.is_some();
             if let Some(session) = slot.owner.clone() {
                 let home = Home { slot: SlotId::from_index(index), left: slot.left };
                 self.outputs.push(Output::Left { session, home });

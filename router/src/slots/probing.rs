@@ -88,7 +88,7 @@ impl SlotTable {
         let expecting = self.slots.iter().filter_map(|slot| slot.expecting);
         let expected =
             expecting.filter(|expecting| expecting.probe > self.asked).map(|expecting| expecting.due);
-        expected.chain(self.stuck_poll).chain(self.next_look()).min().map(Due::At)
+        expected.chain(self.stuck_poll).chain(self.patience_ends).chain(self.next_look()).min().map(Due::At)
     }
 
     /// When to look again at what is merely waited for. What is looked at in the longest intervals is looked at
@@ -124,6 +124,7 @@ impl SlotTable {
             renew(&mut waiter.news);
         }
         self.unplaced.iter_mut().for_each(|unplaced| renew(&mut unplaced.probe));
+        self.save_all_from.iter_mut().for_each(renew);
         let expecting = self.slots.iter_mut().filter_map(|slot| slot.expecting.as_mut());
         expecting.for_each(|expecting| renew(&mut expecting.probe));
     }
@@ -131,6 +132,9 @@ impl SlotTable {
     /// Something no probe has been asked for yet, and that an answer could change.
     fn has_news(&self) -> bool {
         let fresh = |probe: ProbeId| probe > self.asked;
+        if self.save_all_from.is_some_and(fresh) {
+            return true;
+        }
         self.unplaced.iter().any(|unplaced| fresh(unplaced.probe))
             || self.waiters.iter().any(|waiter| fresh(waiter.news) && self.could_go(waiter))
     }

@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use session_slot_identity::SessionId;
 
+use super::decide::Target;
 use super::types::{Output, ProbeId, Refusal, Shape, Ticket, Want};
 use super::{Sight, SlotTable};
 use crate::warm::Story;
@@ -31,6 +32,8 @@ pub(super) struct Waiter {
     pub(super) news: ProbeId,
     /// Its place among the heads: when it came, or when a request of its session before it went.
     pub(super) turn: u64,
+    /// How many that came later have passed it, as their slots held their caches.
+    pub(super) overtaken: u32,
     /// It could not be granted at once.
     pub(super) waited: bool,
 }
@@ -51,9 +54,22 @@ impl SlotTable {
             self.mark_seen(session, now);
         }
         let probe = self.asked.next();
+        if let Some(session) = want.session() {
+            self.warm.arrived(session, now);
+        }
         let ticket = Ticket(self.next_ticket + 1);
-        let mut waiter =
-            Waiter { ticket, want, shape, story, since: now, probe, news: probe, turn: 0, waited: false };
+        let mut waiter = Waiter {
+            ticket,
+            want,
+            shape,
+            story,
+            since: now,
+            probe,
+            news: probe,
+            turn: 0,
+            overtaken: 0,
+            waited: false,
+        };
         waiter.waited = !self.could_go(&waiter);
         self.find_room(&waiter)?;
         waiter.turn = self.next_turn();
@@ -114,8 +130,38 @@ impl SlotTable {
         held.len() + fresh.len().saturating_sub(free.min(self.slots.len().saturating_sub(self.taken())))
     }
 
-    /// Who is to be looked at, as indexes, the first first.
-    pub(super) fn in_turn(&self) -> Vec<usize> {
+    /// Who is to be looked at, as indexes, the first first: in turn, but a head whose slot holds its cache passes those
+    /// before it that would have to read everything, or restore it, until one of them has been passed often enough.
+    pub(super) fn in_turn(&self, probe: ProbeId) -> Vec<usize> {
+        let mut order: Vec<usize> = Vec::with_capacity(self.waiters.len());
+        for (behind, _, index) in self.by_turn() {
+            let passes = |other: &usize| {
+                let other = &self.waiters[*other];
+                other.overtaken < self.policy.queue.overtake && !self.finds_its_cache(other, probe)
+            };
+            let warm = behind == 0 && self.finds_its_cache(&self.waiters[index], probe);
+            let passed = if warm { order.iter().rev().take_while(|other| passes(other)).count() } else { 0 };
+            order.insert(order.len() - passed, index);
+        }
+        order
+    }
+
+    fn finds_its_cache(&self, waiter: &Waiter, probe: ProbeId) -> bool {
+        let Target::Home(session) = self.target(waiter) else { return false };
+        self.home_of(session)
+            .is_some_and(|home| self.slots[home.index()].is_warm() && self.obstacle(home, probe).is_none())
+    }
+
+    /// Whoever has been passed by one of `granted` that came later.
+    pub(super) fn note_overtaken(&mut self, granted: &[Waiter]) {
+        for waiter in &mut self.waiters {
+            let passing = granted.iter().filter(|other| other.turn > waiter.turn).count();
+            waiter.overtaken = waiter.overtaken.saturating_add(u32::try_from(passing).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// Each waiter's place: how many of its session stand before it, its turn, its index.
+    fn by_turn(&self) -> Vec<(usize, u64, usize)> {
         let mut before: HashMap<&SessionId, usize> = HashMap::new();
         let mut order: Vec<(usize, u64, usize)> = Vec::with_capacity(self.waiters.len());
         for (index, waiter) in self.waiters.iter().enumerate() {
@@ -127,7 +173,7 @@ impl SlotTable {
             order.push((behind, waiter.turn, index));
         }
         order.sort_unstable();
-        order.into_iter().map(|(_, _, index)| index).collect()
+        order
     }
 
     /// A request has been granted: those of its session that are behind it let everyone pass who waits now.

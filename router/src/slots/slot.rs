@@ -33,6 +33,10 @@ pub(super) struct Slot {
     pub(super) standstill: Option<Standstill>,
     /// What the owner's last turn left here.
     pub(super) left: Option<Mark>,
+    /// What was saved of it, or could not be.
+    pub(super) kept: Option<Mark>,
+    /// It is to be seen whether what a turn has just left here is to be saved.
+    pub(super) save_due: bool,
     /// A turn of the owner has just ended here.
     pub(super) expecting: Option<Expecting>,
     /// The greatest task number on the server when the slot was first seen idle with its present task.
@@ -57,10 +61,9 @@ impl Slot {
         self.seen.id_task.is_none() || self.seen.tokens == Some(0)
     }
 
-    /// Of several free slots the one with the least rank is taken: one that nobody owns, empty if there is such a
-    /// one, else the least recently used.
-    pub(super) fn rank(&self) -> (bool, bool, u64) {
-        (self.owner.is_some(), self.owner.is_none() && !self.is_empty(), self.last_used)
+    /// Orders slots: one that nobody owns first, and of those an empty one.
+    pub(super) fn unowned_first(&self) -> (bool, bool) {
+        (self.owner.is_some(), self.owner.is_none() && !self.is_empty())
     }
 
     /// Nothing runs in it, as far as leases and `/slots` tell.

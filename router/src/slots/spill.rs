@@ -93,7 +93,7 @@ impl SlotTable {
             self.obstacle(*id, probe).is_none() && harmless && !self.is_missed(slot, now)
         };
         let slots = (0..self.slots.len()).map(SlotId::from_index).filter(spare);
-        slots.min_by_key(|slot| self.slots[slot.index()].rank())
+        self.first_to_go(slots, now)
     }
 
     /// The server is known to leave idle slots as they are.

@@ -21,7 +21,7 @@ fn order_behind(world: &mut World, first: &Grant) -> Vec<Ticket> {
     while done < world.grants.len() {
         let grant = world.granted[&world.grants[done]].clone();
         world.land(grant.lease);
-        world.table.landed(grant.lease);
+        world.table.landed(grant.lease, world.now);
         world.end(&grant);
         done += 1;
     }
@@ -29,9 +29,36 @@ fn order_behind(world: &mut World, first: &Grant) -> Vec<Ticket> {
     world.grants[of_first + 1..].to_vec()
 }
 
+/// A server where a waiter may be passed so often.
+fn overtaking(slots: usize, overtake: u32) -> World {
+    let queue = Queue { overtake, ..Queue::default() };
+    World::under(slots, Policy { queue, ..Policy::default() })
+}
+
+#[test]
+fn a_session_whose_slot_holds_its_cache_passes_a_cold_one_three_times_and_no_more() {
+    let mut world = overtaking(1, 3);
+    let first = world.running("a");
+    let cold = world.enqueue(turn("b"));
+    let warm = ["a"; 5].map(|name| world.enqueue(turn(name)));
+    world.settle();
+    let order = order_behind(&mut world, &first);
+    assert_eq!(order, [warm[0], warm[1], warm[2], cold, warm[3], warm[4]]);
+}
+
+#[test]
+fn nobody_is_passed_by_a_session_whose_cache_is_gone() {
+    let mut world = overtaking(2, 3);
+    world.turn("a");
+    let others = ["x", "y"].map(|name| world.running(name));
+    let [cold, again] = ["b", "a"].map(|name| world.enqueue(turn(name)));
+    world.settle();
+    assert_eq!(order_behind(&mut world, &others[0])[1..], [cold, again]);
+}
+
 #[test]
 fn a_session_with_many_requests_takes_turns_with_those_that_have_one() {
-    let mut world = World::new(1, PinPolicy::Auto);
+    let mut world = overtaking(1, 0);
     let first = world.running("x");
     let [a1, a2, a3, b1, c1] = ["a", "a", "a", "b", "c"].map(|name| world.enqueue(turn(name)));
     world.settle();
@@ -179,7 +206,7 @@ fn an_answer_asked_for_before_a_request_without_a_slot_began_names_no_slot_it_ma
     let before = world.reading();
     let slot = world.land(free.lease);
     assert_eq!(slot, SlotId(0), "the least recently used one is that of a");
-    world.table.landed(free.lease);
+    world.table.landed(free.lease, world.now);
     world.answer(probe, before);
     assert!(!world.granted.contains_key(&ticket), "it is at work in the slot of a");
 }

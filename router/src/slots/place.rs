@@ -1,0 +1,122 @@
+//! Into which slot a session's turn goes, and what is put there first.
+
+use std::time::Instant;
+
+use session_slot_identity::SessionId;
+
+use super::decide::{Placing, Verdict, Why};
+use super::queue::Waiter;
+use super::types::{Evict, Fill, PinPolicy, ProbeId, SlotId};
+use super::{Slot, SlotTable};
+use crate::warm::Occasion;
+
+impl SlotTable {
+    /// A session goes to its own slot, waiting for it (or spilling) if need be; else to a slot nobody owns; else to
+    /// the least recently used free one.
+    pub(super) fn place(
+        &self,
+        waiter: &Waiter,
+        session: &SessionId,
+        probe: ProbeId,
+        now: Instant,
+    ) -> Verdict {
+        let source = || self.source(waiter, session);
+        match self.home_of(session).map(|home| (home, self.obstacle(home, probe))) {
+            Some((home, None)) if self.slots[home.index()].is_warm() => {
+                self.pin_session(home, probe, Placing::Stay, self.was_here(session))
+            }
+            Some((home, None)) => self.fill_and_pin(waiter, session, home, probe, Placing::Stay, now),
+            // Somebody else's work is in its slot, so nothing of the session is: with a saved state any slot will do.
+            Some((_, Some(Why::Foreign))) if source().is_some() => {
+                self.settle_anywhere(waiter, session, probe, now)
+            }
+            Some((_, Some(why))) => self.spill(waiter, session, why, probe, now),
+            None => self.settle_anywhere(waiter, session, probe, now),
+        }
+    }
+
+    /// A slot nobody owns, or else the one whose owner is to lose it.
+    fn settle_anywhere(&self, waiter: &Waiter, session: &SessionId, probe: ProbeId, now: Instant) -> Verdict {
+        let slots = || (0..self.slots.len()).map(SlotId::from_index);
+        let free = slots().filter(|slot| self.obstacle(*slot, probe).is_none());
+        match self.first_to_go(free, now) {
+            Some(slot) => self.fill_and_pin(waiter, session, slot, probe, Placing::Settle, now),
+            None if slots().any(|slot| self.obstacle(slot, probe) == Some(Why::Foreign)) => {
+                Verdict::Wait(Why::Foreign)
+            }
+            None => Verdict::Wait(Why::Busy),
+        }
+    }
+
+    /// Of free slots the one to take: one that nobody owns, empty if there is such a one; else as the policy says.
+    pub(super) fn first_to_go(&self, free: impl Iterator<Item = SlotId>, now: Instant) -> Option<SlotId> {
+        let loss = |slot: &Slot| match (&slot.owner, self.policy.evict) {
+            (Some(owner), Evict::Cost) => self.warm.loss(owner, slot.seen.tokens.unwrap_or(0), now),
+            _ => 0.0,
+        };
+        let ranked = free.map(|id| {
+            let slot = &self.slots[id.index()];
+            (id, slot.unowned_first(), loss(slot), slot.last_used)
+        });
+        let first = ranked.min_by(|one, two| {
+            let by_owner = one.1.cmp(&two.1);
+            by_owner.then(one.2.total_cmp(&two.2)).then(one.3.cmp(&two.3))
+        });
+        first.map(|(slot, ..)| slot)
+    }
+
+    /// Into `slot`, which does not hold what the session left: with a saved state, if there is one that is worth it.
+    fn fill_and_pin(
+        &self,
+        waiter: &Waiter,
+        session: &SessionId,
+        slot: SlotId,
+        probe: ProbeId,
+        placing: Placing,
+        now: Instant,
+    ) -> Verdict {
+        let source = self.source(waiter, session);
+        if source.is_none()
+            && let Some(until) = self.shares_with_running(waiter, now)
+        {
+            return Verdict::Wait(Why::Shared(until));
+        }
+        if placing == Placing::Settle && self.wants_save(slot, Occasion::Eviction, now) {
+            return Verdict::Save(slot);
+        }
+        match source {
+            Some(source) => self.pin_restored(slot, source, probe, placing),
+            None => self.pin_session(slot, probe, placing, self.was_here(session)),
+        }
+    }
+
+    /// Pinning must never cost reuse. On a server that empties idle slots at every start, a session's earlier
+    /// state lies in the RAM cache. llama-server looks there only when the named slot is neither empty nor holds
+    /// much of the request's beginning (another session's state with the same system prompt does), so a slot that
+    /// is not provably the session's own is filled with something else first.
+    fn pin_session(&self, slot: SlotId, probe: ProbeId, placing: Placing, known: bool) -> Verdict {
+        let state = &self.slots[slot.index()];
+        let fill = |fill: bool| if fill { Fill::Prime } else { Fill::Nothing };
+        if self.warm.needs_measure() && !state.is_warm() {
+            return self.pin(slot, probe, placing, Fill::Measure, self.clears_idle != Some(false));
+        }
+        let (prime, alone) = match (self.policy.pin, self.clears_idle) {
+            (PinPolicy::Always | PinPolicy::Never, _) | (_, Some(false)) => (false, false),
+            // A session that was never here has nothing in the RAM cache: priming an empty slot for it would make
+            // the server hand it, and so take away, the state of another session with the same system prompt.
+            (_, Some(true)) if !known => (!state.is_empty(), !state.is_empty()),
+            (_, Some(true)) => (placing == Placing::Settle || !state.is_warm(), true),
+            // Not seen yet. Where a session's state can't be, it may have gone to the RAM cache.
+            (_, None) => {
+                let elsewhere = known && self.has_run() && (placing == Placing::Settle || state.is_empty());
+                (elsewhere, elsewhere)
+            }
+        };
+        self.pin(slot, probe, placing, fill(prime), alone)
+    }
+
+    /// The server has run something, and has several slots: one that is alone is never cleared.
+    fn has_run(&self) -> bool {
+        self.slots.len() > 1 && self.slots.iter().any(|slot| slot.seen.id_task.is_some())
+    }
+}

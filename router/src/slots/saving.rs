@@ -1,0 +1,255 @@
+//! Saved states: when the table has a slot's state saved, and which requests start from one.
+//!
+//! A save is a lease of the table's own: while it goes on the slot is taken, and whatever would endanger it waits as it
+//! would for a request on its way. On a server that clears idle slots that is everything, as any start would clear the
+//! slot first.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use session_slot_identity::SessionId;
+
+use super::decide::{Placing, Verdict};
+use super::queue::Waiter;
+use super::types::{Fill, Launch, LeaseId, Mark, Output, ProbeId, SlotId};
+use super::{Held, Phase, Sight, SlotTable};
+use crate::usage::Usage;
+use crate::warm::{Occasion, RestoreError, SaveError, Source, StateId, Story, Turn, Warm, Written};
+
+/// What a lease is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    /// A request.
+    Request,
+    /// Saving the state that has this mark.
+    Save { state: StateId, mark: Mark },
+}
+
+impl SlotTable {
+    /// What is known of saved states: to be told of the server, and asked for the status page.
+    pub fn warm(&mut self) -> &mut Warm {
+        &mut self.warm
+    }
+
+    /// The save that an [`Output::Save`] asked for has ended.
+    pub fn save_ended(&mut self, lease: LeaseId, outcome: Result<Written, SaveError>, now: Instant) {
+        let Some(Work::Save { state, mark }) = self.held_mut(lease).map(|held| held.work) else { return };
+        let slot = self.remove_lease(lease.number).and_then(|held| held.location);
+        if let Some(slot) = slot {
+            // Also if it went wrong: it would again.
+            self.slots[slot.index()].kept = Some(mark);
+        }
+        self.warm.saved(state, outcome, now);
+        self.reconsider();
+        self.check_invariants();
+    }
+
+    /// The restore of a lease with [`Fill::Restore`] has ended, before [`SlotTable::filled`].
+    pub fn restored(&mut self, lease: LeaseId, outcome: Result<Written, RestoreError>, now: Instant) {
+        let Some(held) = self.held_mut(lease) else { return };
+        let Fill::Restore(state) = held.launch.fill() else { return };
+        held.restored = outcome.is_ok().then_some(state);
+        self.warm.restored(state, outcome, now);
+    }
+
+    /// Every slot whose state is worth it is to be saved, once, as the router or the server is about to stop.
+    pub fn save_all(&mut self) {
+        self.save_all_from = Some(self.asked.next());
+    }
+
+    /// Slots are being saved, or [`SlotTable::save_all`] has not been answered by a look at the slots yet.
+    #[must_use]
+    pub fn saving(&self) -> bool {
+        self.save_all_from.is_some() || self.leases.values().any(|held| held.work != Work::Request)
+    }
+
+    /// The server has gone, and the saves under way with it.
+    pub(super) fn abandon_saves(&mut self, now: Instant) {
+        let saves = self.leases.values().filter_map(|held| held.state_saved());
+        for state in saves.collect::<Vec<_>>() {
+            self.warm.saved(state, Err(SaveError::Failed), now);
+        }
+        self.save_all_from = None;
+    }
+
+    /// A save is given up: its slot may be at work for somebody else by now.
+    pub(super) fn abandon_save(&mut self, lease: LeaseId, now: Instant) {
+        if let Some(state) = self.held_mut(lease).and_then(|held| held.state_saved()) {
+            self.warm.saved(state, Err(SaveError::Failed), now);
+        }
+    }
+
+    /// Starts the saves that are due, before anything that `probe` lets go.
+    pub(super) fn save_due(&mut self, probe: ProbeId, now: Instant) {
+        let all = self.save_all_from.is_some_and(|from| from <= probe);
+        for slot in (0..self.slots.len()).map(SlotId::from_index) {
+            let due = self.slots[slot.index()].save_due || all;
+            let occasion = due.then(|| self.occasion(slot, all, now)).flatten();
+            let free = self.obstacle(slot, probe).is_none();
+            // One that can't be started now, as something is on its way, is looked at again.
+            let later =
+                occasion.is_some_and(|occasion| !free || !self.start_save(slot, occasion, probe, now));
+            self.slots[slot.index()].save_due = later;
+        }
+        if all && self.sight != Sight::Silent {
+            self.save_all_from = None;
+        }
+    }
+
+    /// Why the state in `slot` should be saved although nobody wants the slot.
+    fn occasion(&self, slot: SlotId, all: bool, now: Instant) -> Option<Occasion> {
+        let stop = all.then_some(Occasion::Stop);
+        let cleared_soon = (self.clears_idle == Some(true)).then_some(Occasion::TurnEnd);
+        let occasions = [stop, cleared_soon, Some(Occasion::Shared)].into_iter().flatten();
+        occasions.into_iter().find(|occasion| self.wants_save(slot, *occasion, now))
+    }
+
+    /// `slot` holds what its owner left there, which is in no file, and saving it pays.
+    pub(super) fn wants_save(&self, slot: SlotId, occasion: Occasion, now: Instant) -> bool {
+        let slot = &self.slots[slot.index()];
+        let (Some(owner), Some(mark)) = (&slot.owner, slot.left) else { return false };
+        let unsaved = self.sight == Sight::Clear && slot.is_warm() && slot.kept != Some(mark);
+        let delayed = match occasion {
+            Occasion::TurnEnd => self.leases.len() + self.waiters.len(),
+            _ => self.leases.len(),
+        };
+        unsaved && self.warm.is_on() && self.warm.save_pays(owner, mark.tokens, occasion, delayed, now)
+    }
+
+    /// Has the state in `slot`, which is free, saved. False if that would be dangerous now.
+    pub(super) fn start_save(
+        &mut self,
+        slot: SlotId,
+        occasion: Occasion,
+        probe: ProbeId,
+        now: Instant,
+    ) -> bool {
+        let alone = self.clears_idle != Some(false);
+        let Verdict::Go(launch, _) = self.pin(slot, probe, Placing::Stay, Fill::Nothing, alone) else {
+            return false;
+        };
+        let state = &self.slots[slot.index()];
+        let (Some(owner), Some(mark)) = (state.owner.clone(), state.left) else { return false };
+        let state = self.warm.begin(&owner, mark.tokens, occasion, now);
+        self.next_lease += 1;
+        let number = self.next_lease;
+        self.slots[slot.index()].lease = Some(number);
+        self.leases.insert(number, Held::save(launch, slot, Work::Save { state, mark }, now));
+        let lease = LeaseId { generation: self.generation, number };
+        self.outputs.push(Output::Save { lease, slot, state });
+        true
+    }
+
+    /// A turn has just ended whose slot the next start would clear: nothing starts before its state has been seen, and
+    /// saved.
+    pub(super) fn awaits_save(&self, probe: ProbeId, now: Instant) -> bool {
+        if self.clears_idle != Some(true) || self.sight != Sight::Clear || !self.warm.is_on() {
+            return false;
+        }
+        let unseen = |expecting: super::slot::Expecting| expecting.probe > probe;
+        let delayed = self.leases.len() + self.waiters.len();
+        self.slots.iter().filter(|slot| slot.expecting.is_some_and(unseen)).any(|slot| {
+            slot.owner.as_ref().is_some_and(|owner| {
+                let tokens = self.warm.left_by(owner);
+                self.warm.save_pays(owner, tokens, Occasion::TurnEnd, delayed, now)
+            })
+        })
+    }
+
+    /// The state that a request of `session` starts from, where its slot is not provably warm.
+    pub(super) fn source(&self, waiter: &Waiter, session: &SessionId) -> Option<Source> {
+        if self.sight != Sight::Clear || !self.warm.is_on() {
+            return None;
+        }
+        let source = self.warm.source_for(session, waiter.story.as_deref())?;
+        // What the server itself has put aside is at least as recent, if it is still there.
+        let in_ram = self.clears_idle == Some(true) && self.was_here(session);
+        let kept = if in_ram { self.warm.left_by(session) as f64 * self.warm.ram_hit() } else { 0.0 };
+        (source.tokens as f64 >= kept).then_some(source)
+    }
+
+    /// Puts a saved state into `slot` first. As with a primer, on a server that clears idle slots nothing may start
+    /// before the request has got there.
+    pub(super) fn pin_restored(
+        &self,
+        slot: SlotId,
+        source: Source,
+        probe: ProbeId,
+        placing: Placing,
+    ) -> Verdict {
+        self.pin(slot, probe, placing, Fill::Restore(source.state), self.clears_idle != Some(false))
+    }
+
+    /// Until when a request of a session that has nothing to start from waits for another one that reads the same
+    /// beginning just now: reading it twice at once would take them both longer. `None`: it need not.
+    pub(super) fn shares_with_running(&self, waiter: &Waiter, now: Instant) -> Option<Instant> {
+        let story = waiter.story.as_deref().filter(|_| self.warm.is_on() && self.sight == Sight::Clear)?;
+        let running = self
+            .leases
+            .values()
+            .filter(|held| held.session.is_some() && !held.spilled && matches!(held.phase, Phase::Running));
+        let until = running.filter_map(|held| {
+            let shared = self.warm.shared_reading(story, held.story.as_deref()?);
+            (shared > 0.0).then(|| held.worth_waiting_until(Duration::from_secs_f64(shared), now))
+        });
+        until.max().filter(|until| *until > now)
+    }
+
+    /// Takes in what a turn teaches.
+    pub(super) fn learn(&mut self, lesson: Lesson, usage: Option<Usage>, now: Instant) {
+        let Lesson { session, story, primed, restored } = lesson;
+        let expected = self.warm.left_by(&session);
+        if let (true, Some(usage), 1..) = (primed, usage, expected) {
+            self.warm.ram_tried(expected, usage);
+        }
+        self.warm.ended(&session, Turn { story, usage, restored }, now);
+    }
+}
+
+/// What a turn teaches about reading, returning, and the state it started from.
+#[derive(Debug)]
+pub(super) struct Lesson {
+    session: SessionId,
+    story: Option<Arc<Story>>,
+    /// Its slot was primed, so that the server looked for its state in the RAM cache.
+    primed: bool,
+    /// The state that was put into the slot it ran in.
+    restored: Option<StateId>,
+}
+
+impl Held {
+    /// `None`: no turn of a session at its home.
+    pub(super) fn lesson(&self) -> Option<Lesson> {
+        let session = self.session.clone().filter(|_| !self.spilled)?;
+        let as_prepared = self.location.is_some() && self.location == self.launch.slot();
+        Some(Lesson {
+            session,
+            story: self.story.clone(),
+            primed: as_prepared && self.launch.fill() == Fill::Prime,
+            restored: self.restored.filter(|_| as_prepared),
+        })
+    }
+
+    fn save(launch: Launch, slot: SlotId, work: Work, now: Instant) -> Self {
+        Self { location: Some(slot), work, ..Self::new(launch, now) }
+    }
+
+    fn state_saved(&self) -> Option<StateId> {
+        match self.work {
+            Work::Save { state, .. } => Some(state),
+            Work::Request => None,
+        }
+    }
+
+    /// While it reads: a minute at most, as it ends by itself. Once it answers, half as long again as reading takes.
+    fn worth_waiting_until(&self, shared: Duration, now: Instant) -> Instant {
+        const LONGEST: Duration = Duration::from_secs(60);
+        match self.answered_at {
+            None => self.granted_at + LONGEST.max(shared),
+            Some(at) => {
+                let read_for = at.saturating_duration_since(self.granted_at);
+                (at + shared.max(read_for) / 2).min(now + LONGEST)
+            }
+        }
+    }
+}
