@@ -76,7 +76,9 @@ impl SlotTable {
         now: Instant,
     ) -> Verdict {
         let source = self.source(waiter, session);
+        let is_new = self.warm.left_by(session) == 0;
         if source.is_none()
+            && is_new
             && let Some(until) = self.shares_with_running(waiter, now)
         {
             return Verdict::Wait(Why::Shared(until));

@@ -180,7 +180,7 @@ impl SlotTable {
         self.pin(slot, probe, placing, Fill::Restore(source.state), self.clears_idle != Some(false))
     }
 
-    /// Until when a request of a session that has nothing to start from waits for another one that reads the same
+    /// Until when the first request of a session waits for another one that reads the same
     /// beginning just now: reading it twice at once would take them both longer. `None`: it need not.
     pub(super) fn shares_with_running(&self, waiter: &Waiter, now: Instant) -> Option<Instant> {
         let story = waiter.story.as_deref().filter(|_| self.warm.is_on() && self.sight == Sight::Clear)?;

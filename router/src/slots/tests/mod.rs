@@ -3,7 +3,9 @@
 mod direct;
 mod fairness;
 mod queue;
+mod saving;
 mod scenes;
 mod simulation;
 mod spilling;
+mod states;
 mod world;

@@ -2,7 +2,7 @@
 //! outlive them, a full queue, late and missing answers, restarts of the server.
 //!
 //! The model in `world` panics when a request names a busy slot; this file checks the rest: nothing is granted
-//! twice, a session runs one turn at a time unless it may spill, no spilled request harms a session, a primed slot is still filled when its request lands, and everyone is
+//! twice, no save or restore meets a busy slot or the wrong session's state, a session runs one turn at a time unless it may spill, no spilled request harms a session, a primed slot is still filled when its request lands, and everyone is
 //! served once the arrivals stop. Who has left the queue is granted nothing, and no longer queue comes about than allowed.
 //! A failure prints its seed.
 
@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use super::world::{Runs, World, ended, turn};
 use crate::slots::{
-    Concurrent, Due, End, Fill, Generation, Grant, Heeds, Launch, LeaseId, PinPolicy, Policy, ProbeId, Queue,
-    Reading, Refusal, Shape, SlotId, Ticket, Want,
+    Concurrent, Due, End, Evict, Fill, Generation, Grant, Heeds, Launch, LeaseId, PinPolicy, Policy, ProbeId,
+    Queue, Reading, Refusal, Shape, SlotId, Ticket, Want,
 };
+use crate::warm::{self, StateId};
 
 /// A small generator, so that a seed means the same schedule everywhere (xorshift64*).
 struct Random(u64);
@@ -53,6 +54,8 @@ pub(super) struct Simulation {
     live: Vec<Grant>,
     /// Leases whose slot is being or has been primed, with whether the primer has ended.
     priming: Vec<LeaseId>,
+    /// Leases whose state could not be restored.
+    unrestored: HashSet<LeaseId>,
     running: HashSet<LeaseId>,
     /// Leases that a restart of the server has ended, and whose end has not been heard of yet.
     void: Vec<LeaseId>,
@@ -70,9 +73,14 @@ impl Simulation {
             max_per_session: [8, 8, 1][random.below(3)],
             ..Queue::default()
         };
-        let policy = Policy { pin, concurrent, queue, ..Policy::default() };
+        let evict = [Evict::Lru, Evict::Cost][random.below(2)];
+        let warm = warm::Policy { min_tokens: 1, ..warm::Policy::default() };
+        let policy = Policy { pin, concurrent, queue, evict, warm, ..Policy::default() };
         let mut world = World::under(1 + random.below(5), policy);
         world.clears_idle = random.below(2) == 0;
+        if random.below(2) == 0 {
+            world.warm_up();
+        }
         Self {
             world,
             foreign: true,
@@ -83,6 +91,7 @@ impl Simulation {
             waiting: Vec::new(),
             live: Vec::new(),
             priming: Vec::new(),
+            unrestored: HashSet::new(),
             running: HashSet::new(),
             void: Vec::new(),
             died_in: None,
@@ -170,11 +179,40 @@ impl Simulation {
         }
     }
 
+    /// The server carries out a save, or fails to.
+    fn save_one(&mut self) {
+        let saves = self.world.states.saves.clone();
+        if let Some(save) = self.random.pick(&saves).filter(|_| !self.is_unnoticed()) {
+            let fails = self.random.below(8) == 0;
+            self.world.save(save, fails);
+        }
+    }
+
+    /// A request whose slot is filled with a saved state gets one stage further.
+    fn advance_restored(&mut self, grant: &Grant, state: StateId) {
+        if self.priming.contains(&grant.lease) {
+            if !self.unrestored.contains(&grant.lease) {
+                self.world.finds_what_was_restored(grant, state);
+            }
+            return self.start(grant.lease);
+        }
+        self.priming.push(grant.lease);
+        let fails = self.random.below(8) == 0;
+        self.world.restore(grant, state, fails);
+        self.unrestored.extend(fails.then_some(grant.lease));
+        self.world.table.filled(grant.lease);
+    }
+
     /// Something on its way gets one stage further.
     fn advance_one(&mut self) {
+        self.save_one();
         let on_the_way = self.world.on_the_way.clone();
         let Some((lease, launch)) = self.random.pick(&on_the_way) else { return };
+        let grant = self.live.iter().find(|grant| grant.lease == lease).cloned();
         match launch {
+            Launch::Pin { fill: Fill::Restore(state), .. } => {
+                self.advance_restored(&grant.expect("its client is there"), state);
+            }
             Launch::Pin { slot, fill: Fill::Prime, .. } if !self.priming.contains(&lease) => {
                 self.priming.push(lease);
                 self.world.start(slot.0 as usize, Runs::Primer(lease));
@@ -238,6 +276,7 @@ impl Simulation {
         let quiet = self.foreign
             && !self.is_unnoticed()
             && matches!(self.probe, Probe::None)
+            && self.world.states.saves.is_empty()
             && self.world.on_the_way.is_empty();
         if let Some(slot) = self.world.free_choice().filter(|_| quiet && arrivals && !self.world.clears_idle)
         {
@@ -256,6 +295,7 @@ impl Simulation {
             self.void.extend(self.live.drain(..).map(|grant| grant.lease));
             self.priming.clear();
             self.running.clear();
+            self.world.states.saves.clear();
         }
     }
 
@@ -327,7 +367,7 @@ impl Simulation {
 
     fn finish(&mut self, seed: u64) {
         for _ in 0..60_000 {
-            if self.waiting.is_empty() && self.live.is_empty() {
+            if self.waiting.is_empty() && self.live.is_empty() && !self.world.table.saving() {
                 return;
             }
             self.step(false);

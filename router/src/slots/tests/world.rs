@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 use session_slot_identity::SessionId;
 
 use super::fairness::Patience;
+use super::states::{Content, Save, States};
 use crate::slots::{
     Action, Concurrent, Due, End, Fill, Grant, Heeds, Launch, LeaseId, Output, PinPolicy, Policy, ProbeId,
     Reading, Refusal, SeenSlot, Shape, SlotId, SlotTable, Ticket, Want,
 };
 use crate::usage::Usage;
+use crate::warm::Effect;
 
 const FIVE_MINUTES: Duration = Duration::from_secs(5 * 60);
 
@@ -49,6 +51,7 @@ pub(super) struct World {
     pub(super) grants: Vec<Ticket>,
     pub(super) overwritten: Vec<(String, SlotId)>,
     pub(super) stuck: Vec<SlotId>,
+    pub(super) states: States,
     patience: Patience,
     witness: Witness,
 }
@@ -108,6 +111,7 @@ impl World {
             grants: Vec::new(),
             overwritten: Vec::new(),
             stuck: Vec::new(),
+            states: States::default(),
             patience: Patience::default(),
             witness: Witness::default(),
         }
@@ -193,10 +197,17 @@ impl World {
         );
     }
 
+    pub(super) fn collect_outputs(&mut self) {
+        self.collect(&self.owners());
+    }
+
     fn collect(&mut self, before: &[Option<String>]) {
         for output in self.table.take_outputs() {
             match output {
                 Output::Granted(grant) => {
+                    if let Some(session) = self.witness.asking.get(&grant.ticket) {
+                        self.states.sessions.insert(grant.lease, session.clone());
+                    }
                     self.witness(&grant, before);
                     let shape = self.shapes.get(&grant.ticket).copied().unwrap_or_default();
                     let parts = self.server.len().min(shape.tasks as usize);
@@ -211,6 +222,8 @@ impl World {
                 Output::Refused { ticket, why } => drop(self.refused.insert(ticket, why)),
                 Output::Overwritten { session, slot } => self.overwritten.push((session.to_string(), slot)),
                 Output::Stuck { slot, .. } => self.stuck.push(slot),
+                Output::Save { lease, slot, state } => self.states.saves.push(Save { lease, slot, state }),
+                Output::Warm(Effect::Forget(state)) => drop(self.states.files.remove(&state)),
                 _ => {}
             }
         }
@@ -266,12 +279,16 @@ impl World {
             self.server[index].runs, None,
             "a request named busy slot {index}: llama-server damages an answer"
         );
+        if runs != Runs::Foreign {
+            self.spoils_no_save(index);
+        }
         self.next_task += 3;
         if self.clears_idle {
-            for slot in
-                self.server.iter_mut().filter(|slot| slot.runs.is_none() && slot.seen.id_task.is_some())
-            {
-                slot.seen.tokens = Some(0);
+            for (other, slot) in self.server.iter_mut().enumerate() {
+                if slot.runs.is_none() && slot.seen.id_task.is_some() {
+                    slot.seen.tokens = Some(0);
+                    self.states.slots.retain(|at, _| *at != other || *at == index);
+                }
             }
         }
         let tokens = 100 + self.next_task as u64;
@@ -284,12 +301,20 @@ impl World {
             },
             runs: Some(runs),
         };
+        self.states.slots.remove(&index);
+        if let Runs::Lease(lease) = runs
+            && let Some(session) = self.states.sessions.get(&lease)
+        {
+            let content = Content { session: session.clone(), task: self.next_task, tokens };
+            self.states.slots.insert(index, content);
+        }
     }
 
     /// The server dies and starts again with nothing in its slots.
     pub(super) fn restart(&mut self) {
         self.server.fill_with(ServerSlot::default);
         self.on_the_way.clear();
+        self.states.slots.clear();
         self.next_task = 0;
     }
 
@@ -307,13 +332,30 @@ impl World {
         slot.seen.tokens.expect("a used slot holds tokens")
     }
 
+    /// Puts into a granted request's slot what is to be put there first.
+    pub(super) fn fill(&mut self, grant: &Grant) {
+        let Some(slot) = grant.launch.slot() else { return };
+        match grant.launch.fill() {
+            Fill::Nothing => return,
+            Fill::Prime | Fill::Measure => {
+                self.start(slot.0 as usize, Runs::Primer(grant.lease));
+                self.stop(slot);
+            }
+            Fill::Restore(state) => self.restore(grant, state, false),
+        }
+        self.table.filled(grant.lease);
+    }
+
+    /// Carries out the saves that the table has asked for.
+    pub(super) fn save_all(&mut self) -> usize {
+        let saves = self.states.saves.clone();
+        saves.iter().for_each(|save| self.save(*save, false));
+        saves.len()
+    }
+
     /// Runs a granted request from its launch to its end.
     pub(super) fn run(&mut self, grant: &Grant) -> SlotId {
-        if let Launch::Pin { slot, fill: Fill::Prime, .. } = grant.launch {
-            self.start(slot.0 as usize, Runs::Primer(grant.lease));
-            self.stop(slot);
-            self.table.filled(grant.lease);
-        }
+        self.fill(grant);
         let slot = self.land(grant.lease);
         let tokens = self.stop(slot);
         self.table.release(grant.lease, ended(tokens), self.now);

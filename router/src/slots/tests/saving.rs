@@ -1,0 +1,224 @@
+//! Single scenes of saved states: when they are saved, where they are restored, and what waits meanwhile.
+
+use std::time::Duration;
+
+use super::world::{Runs, World, ended, turn};
+use crate::slots::{Action, Fill, Grant, Launch, PinPolicy, Policy, SlotId};
+use crate::warm;
+
+/// A server with a save path, on which even short states are worth a file.
+fn saving(slots: usize) -> World {
+    let warm = warm::Policy { min_tokens: 1, ..warm::Policy::default() };
+    let mut world = World::under(slots, Policy { warm, ..Policy::default() });
+    world.warm_up();
+    world
+}
+
+/// The same, on default settings.
+fn saving_and_clearing(slots: usize) -> World {
+    let mut world = saving(slots);
+    world.clears_idle = true;
+    world
+}
+
+fn is_restored(grant: &Grant) -> bool {
+    matches!(grant.launch.fill(), Fill::Restore(_))
+}
+
+#[test]
+fn who_takes_a_slot_waits_until_its_owners_state_is_saved() {
+    let mut world = saving(1);
+    world.turn("a");
+    assert!(world.ask(turn("b")).is_none(), "first a's state is saved");
+    assert_eq!(world.save_all(), 1);
+    world.settle();
+    let ticket = *world.grants.last().expect("b is granted");
+    assert!(matches!(&world.granted[&ticket].action, Action::Evict(a) if a.as_str() == "a"));
+}
+
+#[test]
+fn an_evicted_session_starts_from_its_saved_state() {
+    let mut world = saving(1);
+    world.turn("a");
+    world.evicting_turn("b");
+    let back = world.evicting_turn("a");
+    assert!(is_restored(&back), "{:?}", back.launch);
+    world.finds_nothing_lost("a");
+}
+
+#[test]
+fn a_state_too_short_to_be_worth_it_is_not_saved() {
+    let mut world = World::under(1, Policy::default());
+    world.warm_up();
+    world.turn("a");
+    assert!(world.ask(turn("b")).is_some(), "512 tokens are the least");
+}
+
+#[test]
+fn a_save_that_fails_is_not_tried_again_and_nobody_waits_for_it() {
+    let mut world = saving(1);
+    world.turn("a");
+    let ticket = world.enqueue(turn("b"));
+    world.settle();
+    let save = world.states.saves[0];
+    world.save(save, true);
+    world.settle();
+    assert!(world.granted.contains_key(&ticket) && world.states.saves.is_empty());
+}
+
+#[test]
+fn the_same_state_is_saved_once() {
+    let mut world = saving(2);
+    world.turn("a");
+    world.table.save_all();
+    world.settle();
+    assert_eq!(world.save_all(), 1);
+    world.turn("b");
+    world.settle();
+    assert!(world.ask(turn("c")).is_some(), "a's slot is taken at once: its state is in a file");
+}
+
+#[test]
+fn at_the_end_every_idle_slot_is_saved_and_none_that_is_at_work() {
+    let mut world = saving(3);
+    world.turn("a");
+    world.turn("b");
+    let running = world.running("c");
+    world.table.save_all();
+    assert!(world.table.saving());
+    world.settle();
+    assert_eq!(world.states.saves.iter().map(|save| save.slot).collect::<Vec<_>>(), [SlotId(0), SlotId(1)]);
+    world.save_all();
+    assert!(!world.table.saving());
+    world.end(&running);
+}
+
+#[test]
+fn on_a_server_that_clears_idle_slots_a_state_is_saved_before_anything_else_starts() {
+    let mut world = saving_and_clearing(2);
+    world.knows_that_it_clears();
+    let running = world.running("a");
+    let waiting = world.enqueue(turn("b"));
+    world.settle();
+    if world.granted.contains_key(&waiting) {
+        let grant = world.granted[&waiting].clone();
+        world.run(&grant);
+    }
+    let tokens = world.stop(running.launch.slot().expect("pinned"));
+    world.table.release(running.lease, ended(tokens), world.now);
+    let next = world.enqueue(turn("c"));
+    world.settle();
+    assert!(!world.granted.contains_key(&next), "a's state is saved first");
+    assert!(world.save_all() > 0);
+    world.settle();
+    assert!(world.granted.contains_key(&next));
+}
+
+#[test]
+fn on_a_server_that_clears_idle_slots_nothing_starts_between_a_restore_and_its_request() {
+    let mut world = saving_and_clearing(2);
+    world.knows_that_it_clears();
+    world.turn("a");
+    world.save_all();
+    world.turn("b");
+    world.save_all();
+    let back = world.ask(turn("a")).expect("its slot is free");
+    assert!(matches!(back.launch, Launch::Pin { fill: Fill::Restore(_), alone: true, .. }));
+    let other = world.enqueue(turn("c"));
+    world.settle();
+    assert!(!world.granted.contains_key(&other));
+    world.run(&back);
+    world.save_all();
+    world.settle();
+    assert!(world.granted.contains_key(&other));
+}
+
+#[test]
+fn a_session_whose_slot_is_at_work_for_somebody_else_starts_from_its_state_in_another_one() {
+    let mut world = saving(2);
+    let (slot, ..) = world.turn("a");
+    world.table.save_all();
+    world.settle();
+    world.save_all();
+    world.start(slot.0 as usize, Runs::Foreign);
+    let back = world.ask(turn("a")).expect("the other slot is free");
+    assert!(is_restored(&back) && back.launch.slot() != Some(slot));
+    world.run(&back);
+}
+
+#[test]
+fn after_a_restart_of_the_server_sessions_start_from_their_states() {
+    let mut world = saving(2);
+    world.turn("a");
+    world.table.save_all();
+    world.settle();
+    world.save_all();
+    world.restart();
+    world.probe();
+    world.warm_up();
+    let back = world.ask(turn("a")).expect("a slot is free");
+    assert!(is_restored(&back));
+    world.run(&back);
+    world.finds_nothing_lost("a");
+}
+
+#[test]
+fn a_restart_during_a_save_leaves_nobody_waiting() {
+    let mut world = saving(1);
+    world.turn("a");
+    let ticket = world.enqueue(turn("b"));
+    world.settle();
+    world.states.saves.clear();
+    world.restart();
+    world.probe();
+    world.pass(Duration::from_secs(2));
+    assert!(world.granted.contains_key(&ticket) && !world.table.saving());
+}
+
+#[test]
+fn the_layout_of_states_is_measured_in_the_first_slot_that_holds_nothing_of_worth() {
+    let mut world = saving(2);
+    world.table.warm().restarted();
+    let first = world.ask(turn("a")).expect("a slot is free");
+    assert_eq!(first.launch.fill(), Fill::Measure);
+    world.run(&first);
+    world.table.warm().measured(1);
+    assert_eq!(world.ask(turn("b")).expect("a slot is free").launch.fill(), Fill::Nothing);
+}
+
+#[test]
+fn with_pinning_off_nothing_is_restored() {
+    let warm = warm::Policy { min_tokens: 1, ..warm::Policy::default() };
+    let mut world = World::under(1, Policy { pin: PinPolicy::Never, warm, ..Policy::default() });
+    world.warm_up();
+    world.turn("a");
+    world.turn("b");
+    assert_eq!(world.ask(turn("a")).expect("the slot is free").launch.fill(), Fill::Nothing);
+}
+
+impl World {
+    /// A turn that may have to wait for a save; its grant.
+    fn evicting_turn(&mut self, name: &str) -> Grant {
+        let ticket = self.enqueue(turn(name));
+        self.settle();
+        self.save_all();
+        self.settle();
+        let grant = self.granted.get(&ticket).expect("it is granted once the state is saved").clone();
+        self.run(&grant);
+        grant
+    }
+
+    /// Something runs beside something else, so that the table sees slots cleared.
+    fn knows_that_it_clears(&mut self) {
+        self.turn("x");
+        self.turn("y");
+        self.turn("x");
+        self.save_all();
+        assert_eq!(self.table.clears_idle, Some(true));
+    }
+
+    fn finds_nothing_lost(&self, name: &str) {
+        let held = self.states.slots.values().filter(|content| content.session.as_str() == name);
+        assert_eq!(held.count(), 1, "{name}'s state is in one slot");
+    }
+}

@@ -1,0 +1,97 @@
+//! Who holds what: the states in the model's slots and files, and what a wrong save or restore would do to them.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use session_slot_identity::SessionId;
+
+use super::world::World;
+use crate::slots::{Grant, LeaseId, SlotId};
+use crate::warm::{RestoreError, SaveError, StateId, Written};
+
+/// What a slot or a file holds: whose, of which task, how many tokens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Content {
+    pub(super) session: SessionId,
+    pub(super) task: i64,
+    pub(super) tokens: u64,
+}
+
+/// A save that the table has asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Save {
+    pub(super) lease: LeaseId,
+    pub(super) slot: SlotId,
+    pub(super) state: StateId,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct States {
+    /// What sessions have left in the slots. Others' work is not noted.
+    pub(super) slots: HashMap<usize, Content>,
+    pub(super) files: HashMap<StateId, Content>,
+    pub(super) saves: Vec<Save>,
+    /// Whose each granted request is.
+    pub(super) sessions: HashMap<LeaseId, SessionId>,
+}
+
+impl World {
+    /// Warm starts work on this server, and even short states are worth a file.
+    pub(super) fn warm_up(&mut self) {
+        let warm = self.table.warm();
+        warm.served_by("the server");
+        warm.supported(true);
+        warm.measured(1);
+    }
+
+    /// The server carries out a save; panics if the slot is not idle.
+    pub(super) fn save(&mut self, save: Save, fails: bool) {
+        self.states.saves.retain(|other| other.lease != save.lease);
+        let index = save.slot.0 as usize;
+        assert_eq!(self.server[index].runs, None, "a slot was to be saved that is at work");
+        let held = self.server[index].seen.tokens.unwrap_or(0);
+        let outcome = if fails { Err(SaveError::Failed) } else { Ok(written(held)) };
+        if let (Some(content), false) = (self.states.slots.get(&index), fails) {
+            self.states.files.insert(save.state, content.clone());
+        }
+        self.table.save_ended(save.lease, outcome, self.now);
+        self.collect_outputs();
+    }
+
+    /// The server puts a state into the slot of a granted request; panics if it is not idle, or the state is not this
+    /// session's.
+    pub(super) fn restore(&mut self, grant: &Grant, state: StateId, fails: bool) {
+        let slot = grant.launch.slot().expect("a restore has a slot");
+        let index = slot.0 as usize;
+        assert_eq!(self.server[index].runs, None, "a state was restored into a slot that is at work");
+        let content = self.states.files.get(&state).expect("the file of a state that is used exists").clone();
+        assert_eq!(self.states.sessions.get(&grant.lease), Some(&content.session), "somebody else's state");
+        let outcome = if fails { Err(RestoreError::Refused) } else { Ok(written(content.tokens)) };
+        let used = self.server[index].seen.id_task.is_some();
+        self.server[index].seen.tokens = used.then_some(if fails { 0 } else { content.tokens });
+        if fails {
+            self.states.slots.remove(&index);
+        } else {
+            self.states.slots.insert(index, content);
+        }
+        self.table.restored(grant.lease, outcome, self.now);
+        self.collect_outputs();
+    }
+
+    /// The request whose slot was filled has got there: what was restored is still in it.
+    pub(super) fn finds_what_was_restored(&self, grant: &Grant, restored: StateId) {
+        let index = grant.launch.slot().expect("it has a slot").0 as usize;
+        let (found, file) = (self.states.slots.get(&index), self.states.files.get(&restored));
+        assert!(found.is_some() && (file.is_none() || found == file), "{found:?} instead of {file:?}");
+    }
+
+    /// A task starts in a slot: panics if that spoils a save.
+    pub(super) fn spoils_no_save(&self, index: usize) {
+        let spoilt = |save: &&Save| save.slot.0 as usize == index || self.clears_idle;
+        assert_eq!(self.states.saves.iter().find(spoilt).map(|save| save.slot), None, "it was being saved");
+    }
+}
+
+fn written(tokens: u64) -> Written {
+    Written { tokens, bytes: tokens * 1000, took: Duration::from_millis(1) }
+}
