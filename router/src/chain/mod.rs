@@ -3,8 +3,23 @@
 //! Each node covers all the text up to its end: the system text first, then the tools, then each message. Requests
 //! with a node in common begin with the same text up to there. Hashes are keyed per installation, so that nobody who
 //! reads the database can find out whether a text he guesses was sent.
+//!
+//! * `feed`: how a value is written for the hasher;
+//! * `walk`: which parts of a body are text, found in one pass and without a tree;
+//! * `stored`: a chain as the database keeps it.
+
+mod feed;
+mod stored;
+#[cfg(test)]
+mod tests;
+mod walk;
 
 use bytes::Bytes;
+
+use feed::Digest;
+
+/// Nodes a chain has at most; what comes after them is part of the last one.
+const MOST_NODES: usize = 4_096;
 
 /// The key of one installation's hashes; drawn once, kept in its database.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -16,8 +31,8 @@ impl std::fmt::Debug for ChainKey {
     }
 }
 
-/// Which part of a request a node ends with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Which part of a request a node ends with; in the order in which they stand in a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     /// The system text: a system prompt of its own, or the leading system messages of the list.
     System,
@@ -42,13 +57,28 @@ pub struct Node {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Chain {
     nodes: Vec<Node>,
+    /// The last node ends inside something that may go on: a block of a plain prompt, or what was left when there were
+    /// nodes enough.
+    open: bool,
 }
 
 impl Chain {
     /// The chain of a JSON body on any route that takes text; `None` if there is no text in it.
     #[must_use]
-    pub fn of(_body: &Bytes, _key: &ChainKey) -> Option<Self> {
-        None
+    pub fn of(body: &Bytes, key: &ChainKey) -> Option<Self> {
+        let found = walk::text_of(body, key)?;
+        let mut chain = Self { nodes: Vec::new(), open: found.open };
+        let mut before = found.rendering;
+        let preamble = [(Part::System, found.system), (Part::Tools, found.tools)];
+        let preamble = preamble.into_iter().filter_map(|(part, digest)| Some((part, digest?)));
+        let messages = (found.first..).map(Part::Message).zip(found.messages);
+        for (part, digest) in preamble.chain(messages) {
+            let end = chain.len() + digest.text;
+            let whole = Digest::pair(key, before, digest);
+            chain.nodes.push(Node { hash: whole.hash, end, part });
+            before = Some(whole);
+        }
+        (!chain.is_empty()).then_some(chain)
     }
 
     /// From the shortest beginning to the whole.
@@ -89,4 +119,16 @@ impl Chain {
         let covered = nodes.checked_sub(1).and_then(|last| self.nodes.get(last)).map_or(0, |node| node.end);
         if covered == 0 { 0.0 } else { covered as f64 / self.len() as f64 }
     }
+}
+
+/// The first part in which `now` says something else than `before` did. `None` if `now` goes on where `before` ended, is
+/// the same, or ends earlier without saying anything else.
+#[must_use]
+pub fn first_difference(before: &Chain, now: &Chain) -> Option<Part> {
+    let common = before.common(now);
+    let (was, is) = (before.nodes.get(common)?, now.nodes.get(common)?);
+    // Of text that went on inside its last node nobody can say whether it began alike.
+    let unknown = before.open && common + 1 == before.nodes.len() && was.part == is.part;
+    // A part that one of them lacks is the one that differs, not what stands in its place.
+    (!unknown).then(|| was.part.min(is.part))
 }
