@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use hyper::body::Incoming;
 
 use crate::alive::{self, Manners, Stall};
+use crate::chain::ChainKey;
 use crate::config::Config;
 use crate::conversation;
 use crate::dialect::Dialect;
@@ -43,6 +44,8 @@ pub(crate) struct App {
     pub(crate) dispatch: Arc<Dispatch>,
     pub(crate) upstream: Upstream,
     pub(crate) store: Store,
+    /// Of this installation's hashes.
+    pub(crate) chain_key: ChainKey,
     pub(crate) started: std::time::Instant,
 }
 

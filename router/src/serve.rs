@@ -48,7 +48,7 @@ pub async fn run(
     listener: TcpListener,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    let Opened { store, sessions } = Store::open(&config.database(), config.event_days)?;
+    let Opened { store, sessions, chain_key } = Store::open(&config.database(), config.event_days)?;
     let upstream = Upstream::new(&config)?;
     let dispatch = Dispatch::new(config.policy(), upstream.clone(), store.clone(), sessions);
     let mut watch = tokio::spawn(Arc::clone(&dispatch).watch());
@@ -58,6 +58,7 @@ pub async fn run(
         dispatch: Arc::clone(&dispatch),
         upstream,
         store: store.clone(),
+        chain_key,
         started: Instant::now(),
     };
     if let Ok(address) = listener.local_addr() {

@@ -12,7 +12,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use rusqlite_migration::{M, Migrations};
 use tracing::warn;
 
-use super::{SavedSession, StoreError, Write, schema};
+use super::{SavedSession, StoreError, Write, rereads, schema};
+use crate::chain::ChainKey;
 
 /// How long SQLite waits for somebody else's lock.
 pub(super) const BUSY: Duration = Duration::from_secs(2);
@@ -25,6 +26,8 @@ const EVENTS_IN_MEMORY: i64 = 10_000;
 pub(super) struct Database {
     pub(super) connection: Connection,
     pub(super) on_disk: bool,
+    /// Of this installation's hashes; in memory, one that ends with it.
+    pub(super) chain_key: ChainKey,
 }
 
 /// A database and what it remembers.
@@ -68,7 +71,7 @@ pub(super) fn open(path: &Path, migrations: &[M<'_>]) -> Result<Found, StoreErro
         other => other,
     };
     match opened {
-        Ok((connection, sessions)) => Ok((Database { connection, on_disk: true }, sessions)),
+        Ok(found) => Ok(found),
         Err(Failure::Newer(found)) => {
             Err(StoreError::Newer { found, known: version_after(migrations), path: path.to_owned() })
         }
@@ -85,11 +88,7 @@ pub(super) fn open(path: &Path, migrations: &[M<'_>]) -> Result<Found, StoreErro
     }
 }
 
-fn begin_anew(
-    path: &Path,
-    migrations: &[M<'_>],
-    reason: &str,
-) -> Result<(Connection, Vec<SavedSession>), Failure> {
+fn begin_anew(path: &Path, migrations: &[M<'_>], reason: &str) -> Result<Found, Failure> {
     let aside = set_aside(path)?;
     let opened = open_file(path, migrations).map_err(|failure| match failure {
         Failure::Newer(found) => Failure::Newer(found),
@@ -104,7 +103,7 @@ fn begin_anew(
     Ok(opened)
 }
 
-fn open_file(path: &Path, migrations: &[M<'_>]) -> Result<(Connection, Vec<SavedSession>), Failure> {
+fn open_file(path: &Path, migrations: &[M<'_>]) -> Result<Found, Failure> {
     create(path)?;
     let mut connection = connect(path)?;
     refuse_newer(&connection, migrations)?;
@@ -114,8 +113,9 @@ fn open_file(path: &Path, migrations: &[M<'_>]) -> Result<(Connection, Vec<Saved
     probe(&mut connection)?;
     Migrations::from_slice(migrations).to_latest(&mut connection)?;
     let sessions = schema::load_sessions(&connection)?;
+    let chain_key = schema::chain_key(&connection)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
-    Ok((connection, sessions))
+    Ok((Database { connection, on_disk: true, chain_key }, sessions))
 }
 
 /// Creates the folder and an empty file, readable by its owner alone; SQLite gives its other files the same mode.
@@ -220,7 +220,8 @@ impl Database {
     pub(super) fn in_memory(migrations: &[M<'_>]) -> Result<Self, rusqlite_migration::Error> {
         let mut connection = Connection::open_in_memory()?;
         Migrations::from_slice(migrations).to_latest(&mut connection)?;
-        Ok(Self { connection, on_disk: false })
+        let chain_key = schema::chain_key(&connection)?;
+        Ok(Self { connection, on_disk: false, chain_key })
     }
 
     /// Applies `batch` in order, all of it or nothing; events only if they are kept.
@@ -231,14 +232,16 @@ impl Database {
         }
         if !self.on_disk {
             schema::keep_last_events(&transaction, EVENTS_IN_MEMORY)?;
+            rereads::keep_last(&transaction, EVENTS_IN_MEMORY)?;
         }
         transaction.commit()
     }
 
-    /// Deletes the events before `oldest`, in milliseconds since 1970, and the sessions beyond those that would be
-    /// loaded.
+    /// Deletes the events and re-readings before `oldest`, in milliseconds since 1970, and the sessions beyond those
+    /// that would be loaded.
     pub(super) fn forget(&mut self, oldest: i64) -> rusqlite::Result<()> {
         schema::forget_events(&self.connection, oldest)?;
+        rereads::forget(&self.connection, oldest)?;
         schema::forget_sessions(&self.connection)
     }
 }

@@ -4,6 +4,7 @@
 //! file - the store goes on in memory, says so once, and requests are served as before.
 
 mod database;
+mod rereads;
 mod schema;
 mod worker;
 
@@ -19,7 +20,11 @@ use chrono::{DateTime, Utc};
 use rusqlite_migration::M;
 use tracing::warn;
 
+pub use rereads::{ReadError, Rereads, SavedReread, rereads_of};
 use worker::{Message, Worker};
+
+use crate::chain::ChainKey;
+use crate::warm::Reread;
 
 /// Writes that may wait for the disk. A message is a pointer, so a full queue costs about as much as its rows.
 const QUEUE: usize = 65_536;
@@ -48,6 +53,8 @@ pub struct Opened {
     pub store: Store,
     /// The 65,536 sessions used last, least recently used first.
     pub sessions: Vec<SavedSession>,
+    /// The key of this installation's hashes: drawn once, the same ever after.
+    pub chain_key: ChainKey,
 }
 
 /// A session as the last run of the router left it.
@@ -113,6 +120,13 @@ pub enum Write {
     },
     /// A line of the event log.
     Event(Box<Event>),
+    /// A turn that read more again than it should have; kept as long as events.
+    Reread {
+        /// What of it.
+        reread: Reread,
+        /// When it ended.
+        at: DateTime<Utc>,
+    },
 }
 
 /// The facts of one request's log line. Never prompts, tools, bodies, queries or keys.
@@ -187,7 +201,7 @@ pub enum StoreError {
 
 impl Store {
     /// Opens `database`, creating its folder and itself (mode 0600) where missing, and starts the store's thread.
-    /// Events older than `event_days` days are deleted now and every hour; 0 keeps no events.
+    /// Events and re-readings older than `event_days` days are deleted now and every hour; 0 keeps none.
     ///
     /// A damaged file is renamed to `<database>.corrupt-<time>` and a new one begun. A database that cannot be used
     /// for another reason (no folder, read-only, full disk, locked for 2 s) is replaced by one in memory. Both are
@@ -203,14 +217,14 @@ impl Store {
     fn open_with(path: &Path, event_days: u32, migrations: &[M<'_>]) -> Result<Opened, StoreError> {
         let (database, sessions) = database::open(path, migrations)?;
         let (sender, receiver) = sync_channel(QUEUE);
-        let shared = Arc::new(Shared::default());
+        let (shared, chain_key) = (Arc::new(Shared::default()), database.chain_key);
         let worker = Worker::new(database, event_days, Arc::clone(&shared));
         let thread = thread::Builder::new()
             .name("store".to_owned())
             .spawn(move || worker.run(&receiver))
             .map_err(StoreError::Thread)?;
         let thread = Arc::new(Mutex::new(Some(thread)));
-        Ok(Opened { store: Self { sender, shared, thread }, sessions })
+        Ok(Opened { store: Self { sender, shared, thread }, sessions, chain_key })
     }
 
     /// Queues a write and returns at once. If 65,536 writes are waiting, or the store is closed, it is dropped and
@@ -361,6 +375,34 @@ mod tests {
             last_used: at(5),
         };
         assert_eq!(sessions, [expected]);
+    }
+
+    #[test]
+    fn the_key_of_the_hashes_is_drawn_once_for_each_database() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = |name: &str| {
+            let opened = Store::open(&dir.path().join(name), 30).unwrap();
+            assert!(opened.store.close(LONG));
+            opened.chain_key
+        };
+        let first = key("a");
+        assert_eq!(key("a"), first);
+        assert_ne!(key("b"), first);
+        let in_memory = || Store::open(dir.path(), 30).unwrap();
+        let (one, two) = (in_memory(), in_memory());
+        assert!(!one.store.healthy() && one.chain_key != two.chain_key);
+    }
+
+    #[test]
+    fn a_damaged_key_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("router.sqlite");
+        for damage in ["DELETE FROM installation", "UPDATE installation SET chain_key = x'00'"] {
+            assert!(Store::open(&path, 30).unwrap().store.close(LONG));
+            Connection::open(&path).unwrap().execute(damage, []).unwrap();
+            let opened = Store::open(&path, 30).unwrap();
+            assert!(opened.store.healthy() && opened.store.close(LONG), "{damage}");
+        }
     }
 
     #[test]

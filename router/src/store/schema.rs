@@ -1,10 +1,12 @@
-//! The tables, and every statement that touches them. Times are milliseconds since 1970, UTC.
+//! The tables, and the statements that touch them (those about re-readings are in `rereads`). Times are milliseconds since
+//! 1970, UTC.
 
 use chrono::{DateTime, Utc};
 use rusqlite::{Connection, Row, params};
 use rusqlite_migration::M;
 
-use super::{Event, SavedSession, Write};
+use super::{Event, SavedSession, Write, rereads};
+use crate::chain::ChainKey;
 
 /// Sessions that are loaded at start, and that are kept in a database in memory.
 const MOST_SESSIONS: i64 = 65_536;
@@ -55,6 +57,23 @@ pub(super) const MIGRATIONS: &[M<'static>] = &[
     ALTER TABLE events ADD COLUMN parent TEXT;
     ALTER TABLE events ADD COLUMN \"window\" TEXT;",
     ),
+    M::up(
+        "CREATE TABLE installation (
+        id        INTEGER PRIMARY KEY CHECK (id = 1),
+        chain_key BLOB NOT NULL
+    );
+    CREATE TABLE rereads (
+        id            INTEGER PRIMARY KEY,
+        at            INTEGER NOT NULL,
+        session       TEXT NOT NULL,
+        computed      INTEGER NOT NULL,
+        cached        INTEGER NOT NULL,
+        before_tokens INTEGER NOT NULL,
+        cause         TEXT NOT NULL
+    );
+    CREATE INDEX rereads_at ON rereads (at);
+    CREATE INDEX rereads_session ON rereads (session, id);",
+    ),
 ];
 
 // `IS` instead of `=`, so that two NULLs are the same server. A request sent without a slot leaves the session the one
@@ -92,7 +111,19 @@ const LOAD: &str = "
     FROM (SELECT rowid AS id, * FROM sessions ORDER BY last_used DESC, rowid DESC LIMIT ?1)
     ORDER BY last_used, id";
 
-/// Carries out one write; events only if they are kept.
+// SQLite's random bytes come from the system's.
+const DRAW_KEY: &str = "
+    INSERT INTO installation (id, chain_key) VALUES (1, randomblob(16))
+    ON CONFLICT (id) DO UPDATE SET chain_key = excluded.chain_key
+    WHERE typeof(chain_key) <> 'blob' OR length(chain_key) <> 16";
+
+/// The key of this installation's hashes; drawn now if there is none.
+pub(super) fn chain_key(connection: &Connection) -> rusqlite::Result<ChainKey> {
+    connection.execute(DRAW_KEY, [])?;
+    connection.query_row("SELECT chain_key FROM installation", [], |row| row.get(0)).map(ChainKey)
+}
+
+/// Carries out one write; events and re-readings only if they are kept.
 pub(super) fn apply(connection: &Connection, write: &Write, events: bool) -> rusqlite::Result<()> {
     let execute =
         |sql, values: &[&dyn rusqlite::ToSql]| connection.prepare_cached(sql)?.execute(values).map(drop);
@@ -109,7 +140,8 @@ pub(super) fn apply(connection: &Connection, write: &Write, events: bool) -> rus
             execute(USE, params![session, tokens(*computed), tokens(*cached)])
         }
         Write::Event(event) if events => log(connection, event),
-        Write::Event(_) => Ok(()),
+        Write::Reread { reread, at } if events => rereads::insert(connection, reread, *at),
+        Write::Event(_) | Write::Reread { .. } => Ok(()),
     }
 }
 
@@ -140,7 +172,7 @@ fn log(connection: &Connection, event: &Event) -> rusqlite::Result<()> {
     statement.execute(values).map(drop)
 }
 
-fn tokens(count: u64) -> i64 {
+pub(super) fn tokens(count: u64) -> i64 {
     i64::try_from(count.min(MOST_TOKENS)).unwrap_or(i64::MAX)
 }
 
@@ -159,8 +191,13 @@ fn saved_session(row: &Row<'_>) -> rusqlite::Result<SavedSession> {
         fingerprint: row.get(2)?,
         id_task: row.get(3)?,
         n_tokens: n_tokens.and_then(|count| count.try_into().ok()),
-        last_used: DateTime::<Utc>::from_timestamp_millis(row.get(5)?).unwrap_or_default(),
+        last_used: time(row.get(5)?),
     })
+}
+
+/// A moment as it is kept; one out of range was not written by the router.
+pub(super) fn time(millis: i64) -> DateTime<Utc> {
+    DateTime::<Utc>::from_timestamp_millis(millis).unwrap_or_default()
 }
 
 /// Deletes the events before `oldest`.
