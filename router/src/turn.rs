@@ -15,6 +15,7 @@ use tracing::warn;
 
 use crate::alive::{Form, is_stream};
 use crate::body::{self, AskedSlot, BodyError, Parsed, SlotEdit};
+use crate::chain::{Chain, ChainKey};
 use crate::conversation;
 use crate::dialect::Dialect;
 use crate::dispatch::{Lease, Who};
@@ -27,6 +28,7 @@ use crate::routes::SlotRoute;
 use crate::slots::{Fill, Heeds, Launch, Shape, Want};
 use crate::stream::Forwarded;
 use crate::upstream::{Upstream, UpstreamError};
+use crate::warm::Story;
 
 /// A body of this many bytes takes about half a millisecond to edit.
 const LARGE: usize = 512 << 10;
@@ -38,6 +40,7 @@ pub(crate) struct Turn {
     parsed: Option<Parsed>,
     want: Want,
     shape: Shape,
+    story: Option<Arc<Story>>,
     who: Who,
     last_word: bool,
 }
@@ -63,7 +66,8 @@ impl Turn {
         record.anonymous();
         let (mut parts, body) = request.into_parts();
         let body = read_body(app.config.max_body, &parts.headers, body).await?;
-        let parsed = if headers::is_compressed(&parts.headers) { None } else { parse(&body).await? };
+        let (body, parsed) =
+            if headers::is_compressed(&parts.headers) { (body, None) } else { parse(app, body).await? };
         let (want, who) = match &parsed {
             Some(parsed) => {
                 wanted(parsed, app.config.identity.identify(&parts.headers, parsed, user), record)
@@ -76,7 +80,9 @@ impl Turn {
         let tasks = parsed.as_ref().map_or(1, |parsed| parsed.tasks(taking.lists));
         let resumable = conversation::is_named_in(&parts.headers);
         let shape = Shape { tasks, heeds_slot: taking.heeds_slot, resumable };
-        Ok(Self { parts, body, parsed, want, shape, who, last_word: taking.last_word })
+        let has_story = want.session().is_some() && taking.heeds_slot != Heeds::No;
+        let story = if has_story { story(app.chain_key, &body, user).await } else { None };
+        Ok(Self { parts, body, parsed, want, shape, story, who, last_word: taking.last_word })
     }
 
     /// The web page that asks, if one does.
@@ -127,10 +133,10 @@ impl Turn {
         app: &App,
         record: &mut Record,
     ) -> Result<(http::Response<Incoming>, Lease), Refusal> {
-        let Self { mut parts, body, parsed, want, shape, who, .. } = self;
+        let Self { mut parts, body, parsed, want, shape, story, who, .. } = self;
         let has_session = want.session().is_some();
         record.waits();
-        let granted = app.dispatch.acquire(want, shape, None, who).await;
+        let granted = app.dispatch.acquire(want, shape, story, who).await;
         let mut lease = granted.map_err(|refused| Refusal::of(refused, app.upstream.address()))?;
         record.granted(&lease);
         // Also a wish for HTTP/2 (`Upgrade: h2c`): it is no reason to let a request past the slots.
@@ -211,10 +217,27 @@ fn wanted(parsed: &Parsed, identity: Identity, record: &mut Record) -> (Want, Wh
     (want, who)
 }
 
-async fn parse(body: &Bytes) -> Result<Option<Parsed>, BodyError> {
+/// What the body says, and the body as it goes on from here.
+async fn parse(app: &App, body: Bytes) -> Result<(Bytes, Option<Parsed>), BodyError> {
+    let (hygiene, size) = (app.config.hygiene, body.len());
+    let job = move || {
+        let settled = if hygiene.claude_code { body::without_billing(&body) } else { None };
+        let replaced = settled.is_some();
+        let body = settled.unwrap_or(body);
+        body::parse(&body).map(|parsed| (body, parsed, replaced))
+    };
+    let (body, parsed, replaced) = aside(size, job).await?;
+    if replaced {
+        app.dispatch.note(|totals| totals.billing_lines_replaced += 1);
+    }
+    Ok((body, parsed))
+}
+
+/// What saved states are found by: hashes of the body as the server will get it.
+async fn story(key: ChainKey, body: &Bytes, user: Option<&str>) -> Option<Arc<Story>> {
     let body = body.clone();
-    let size = body.len();
-    aside(size, move || body::parse(&body)).await
+    let chain = aside(body.len(), move || Chain::of(&body, &key)).await?;
+    Some(Arc::new(Story { chain, user: user.map(Arc::from) }))
 }
 
 /// A session's slot is the router's to name. What an anonymous client asks for stays: its request was held until

@@ -1,8 +1,9 @@
 //! Takes the routing members out of a JSON body and sets `id_slot`, keeping every other byte.
 //!
 //! Only the top level of the object is looked at: nested members mean nothing (but for the one place where an agent of
-//! its own accord keeps its session id).
+//! its own accord keeps its session id, and for a line of Claude Code's system text: `billing`).
 
+mod billing;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -13,6 +14,7 @@ use session_slot_identity::member;
 use session_slot_identity::members::{self, Fate, Layout};
 use thiserror::Error;
 
+pub use billing::without_billing;
 use values::{
     asked_slot, claude_session, count, label_text, list_length, session_text, signal_text, truncated,
 };

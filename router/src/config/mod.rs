@@ -3,6 +3,7 @@
 //! Flags beat the environment (`SLOT_ROUTER_*`), the environment beats the file, the file beats the defaults.
 //! Relative paths, also those in the file, start at the working directory.
 
+mod hygiene;
 mod identity;
 mod keepalive;
 mod keys;
@@ -22,17 +23,19 @@ use clap::ValueEnum;
 
 pub use crate::identify::Rules;
 pub use crate::slots::{Concurrent, PinPolicy, Policy, Queue};
+pub use hygiene::{Hygiene, HygieneSettings};
 pub use identity::IdentitySettings;
 pub use keepalive::{KeepAlive, KeepAliveSettings};
 pub use keys::ClientKey;
 pub use queue::QueueSettings;
-pub use sources::{Args, Settings};
+pub use sources::{Args, Command, Settings};
 pub use values::{ByteSize, LogFormat, Secret, Upstream};
 pub use watch::{UpstreamSettings, Watch};
 
 use sources::{Environment, PREFIX};
 
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
+const DATABASE: &str = "router.sqlite";
 const DEFAULT_MAX_BODY: u64 = 256 << 20;
 const DEFAULT_DRAIN: u64 = 30;
 const DEFAULT_EVENT_DAYS: u32 = 30;
@@ -80,6 +83,8 @@ pub struct Config {
     pub upstream_api_key: Option<Secret>,
     /// Where sessions are looked for.
     pub identity: Rules,
+    /// What is changed in requests so that more of them can be reused.
+    pub hygiene: Hygiene,
     /// What the user should be told once logging is up.
     pub warnings: Vec<String>,
 }
@@ -191,7 +196,16 @@ impl Config {
     /// The database's path.
     #[must_use]
     pub fn database(&self) -> PathBuf {
-        self.state_dir.join("router.sqlite")
+        self.state_dir.join(DATABASE)
+    }
+
+    /// The database's path where nothing else is asked for: the other settings may be wrong, and key files unreadable.
+    ///
+    /// # Errors
+    /// Where the environment or the file can't be read.
+    pub fn database_of(args: &Args) -> Result<PathBuf, ConfigError> {
+        let settings = Settings::merged(args, &Environment::read(std::env::vars_os()))?;
+        Ok(settings.state_dir().join(DATABASE))
     }
 
     /// What decides about slots.
@@ -229,6 +243,7 @@ impl Config {
         let sections = [
             queue::to_toml(&self.queue),
             keepalive::to_toml(&self.keep_alive),
+            hygiene::to_toml(self.hygiene),
             identity::to_toml(&self.identity),
         ];
         lines.concat() + &sections.concat()
@@ -239,10 +254,7 @@ impl Config {
         variables: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Self, ConfigError> {
         let environment = Environment::read(variables);
-        let path = args.config.clone().or(environment.get("CONFIG", sources::path)?);
-        let file = path.map(|path| Settings::from_file(&path)).transpose()?.unwrap_or_default();
-        let settings = args.settings.clone().or(environment.settings()?).or(file);
-        let config = settings.into_config(environment.warnings())?;
+        let config = Settings::merged(args, &environment)?.into_config(environment.warnings())?;
         config.check()?;
         Ok(config)
     }
@@ -292,11 +304,23 @@ fn host_names(names: Vec<String>) -> Result<Vec<String>, ConfigError> {
 }
 
 impl Settings {
+    /// What flags, environment and file say together.
+    fn merged(args: &Args, environment: &Environment) -> Result<Self, ConfigError> {
+        let path = args.config.clone().or(environment.get("CONFIG", sources::path)?);
+        let file = path.map(|path| Self::from_file(&path)).transpose()?.unwrap_or_default();
+        Ok(args.settings.clone().or(environment.settings()?).or(file))
+    }
+
+    fn state_dir(&self) -> PathBuf {
+        self.state_dir.clone().unwrap_or_else(|| PathBuf::from("."))
+    }
+
     /// Fills in the defaults and reads the key files.
     fn into_config(self, mut warnings: Vec<String>) -> Result<Config, ConfigError> {
         let key = |option, path: &Option<PathBuf>| {
             path.as_deref().map(|path| Secret::read(option, path)).transpose()
         };
+        let state_dir = self.state_dir();
         let upstream = self.upstream.unwrap_or_default();
         let watch = upstream.watch();
         if watch.end_stalled && watch.stall.is_none() {
@@ -307,7 +331,7 @@ impl Settings {
             upstream_watch: watch,
             upstream: upstream.url.unwrap_or_default(),
             keep_alive: self.keepalive.unwrap_or_default().into_keep_alive()?,
-            state_dir: self.state_dir.unwrap_or_else(|| PathBuf::from(".")),
+            state_dir,
             pin: self.pin.unwrap_or_default(),
             concurrent: self.concurrent.unwrap_or_default(),
             queue: self.queue.unwrap_or_default().into_queue(),
@@ -324,6 +348,7 @@ impl Settings {
             allowed_hosts: host_names(self.allowed_hosts.unwrap_or_default())?,
             upstream_api_key: key("--upstream-api-key-file", &self.upstream_api_key_file)?,
             upstream_api_key_file: self.upstream_api_key_file,
+            hygiene: self.hygiene.unwrap_or_default().into_hygiene(),
             identity: self.identity.unwrap_or_default().into_rules(&mut warnings),
             warnings,
         })

@@ -6,10 +6,11 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use clap::{Parser, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Deserializer, de};
 
 use super::ConfigError;
+use super::hygiene::HygieneSettings;
 use super::identity::IdentitySettings;
 use super::keepalive::KeepAliveSettings;
 use super::queue::QueueSettings;
@@ -53,10 +54,13 @@ EXAMPLES:
   Show what a file and the environment add up to:
     SLOT_ROUTER_PIN=never session-slot-router --config router.toml --print-config
 
+  Tell why a session's turns read their prompts again:
+    session-slot-router why SESSION --state-dir /var/lib/session-slot-router
+
 Each option can also be set in the environment as SLOT_ROUTER_ and its name (SLOT_ROUTER_MAX_BODY,
 SLOT_ROUTER_ALLOWED_HOSTS with commas) or in the file (max_body = \"64MiB\", allowed_hosts = [\"gpu.lan\"]).
-Where sessions are looked for, how many requests may wait and what they get meanwhile is set in the file only, in its
-sections [identity], [queue] and [keepalive]. Flags beat the environment, the environment beats the file. An empty
+Where sessions are looked for, how many requests may wait, what they get meanwhile and what is changed in them for more
+reuse is set in the file only, in its sections [identity], [queue], [keepalive] and [hygiene]. Flags beat the environment, the environment beats the file. An empty
 variable counts as absent.";
 
 /// The command line.
@@ -64,7 +68,7 @@ variable counts as absent.";
 #[command(name = "session-slot-router", version, about, after_help = AFTER_HELP)]
 pub struct Args {
     /// Read settings from this TOML file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     pub config: Option<PathBuf>,
     /// Print the settings in force as TOML (paths of key files, never the keys) and exit
     #[arg(long)]
@@ -72,6 +76,24 @@ pub struct Args {
     /// The settings given as flags.
     #[command(flatten)]
     pub settings: Settings,
+    /// What to do instead of running the router.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// What the program does besides running the router.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Command {
+    /// Tell why turns of a session read again what had been read
+    ///
+    /// Prints the session's last 20 turns that read more again than they should have, the newest first, each with its
+    /// cause: the first part of the request that is not what it was in the turn before (the system text, the tools, or a
+    /// message by its index in the request's list, from 0), or that the cache was gone. Reads the router's database,
+    /// whether the router runs or not, and changes nothing.
+    Why {
+        /// The session's id, as the router's log and its status page show it; after -- if it begins with a dash
+        session: String,
+    },
 }
 
 /// What one source (flags, environment or file) says; `None` where it says nothing.
@@ -86,7 +108,7 @@ pub struct Settings {
     #[arg(long, value_name = "URL")]
     pub upstream: Option<UpstreamSettings>,
     /// Folder of router.sqlite [default: the working directory]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", global = true)]
     pub state_dir: Option<PathBuf>,
     /// When requests name the session's slot; auto pins only where it costs no reuse [default: auto]
     #[arg(long)]
@@ -127,6 +149,9 @@ pub struct Settings {
     /// How many may wait, and how long; only in the file.
     #[arg(skip)]
     pub queue: Option<QueueSettings>,
+    /// What is changed in requests so that more of them can be reused; only in the file.
+    #[arg(skip)]
+    pub hygiene: Option<HygieneSettings>,
 }
 
 impl Settings {
@@ -161,6 +186,7 @@ impl Settings {
             identity: self.identity.or(lower.identity),
             keepalive: self.keepalive.or(lower.keepalive),
             queue: self.queue.or(lower.queue),
+            hygiene: self.hygiene.or(lower.hygiene),
         }
     }
 }
@@ -215,6 +241,7 @@ impl Environment {
             identity: None,
             keepalive: None,
             queue: None,
+            hygiene: None,
         })
     }
 

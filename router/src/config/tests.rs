@@ -138,6 +138,18 @@ fn what_the_file_says_of_the_queue_is_in_force_and_printed() {
 }
 
 #[test]
+fn hygiene_is_off_unless_the_file_wants_it_and_is_printed() {
+    assert!(!resolve(&[], &[]).unwrap().hygiene.claude_code);
+    let (_dir, path) = file("[hygiene]\nclaude_code = true\n");
+    let config = resolve(&["--config", &path], &[]).unwrap();
+    assert!(config.hygiene.claude_code);
+    let (_dir, path) = file(&config.to_toml());
+    assert!(resolve(&["--config", &path], &[]).unwrap().hygiene.claude_code);
+    let (_dir, path) = file("[hygiene]\nclaude = true\n");
+    assert!(complaint(&["--config", &path], &[]).contains("claude_code"));
+}
+
+#[test]
 fn what_the_file_says_of_signs_of_life_and_silence_is_in_force_and_printed() {
     let (_dir, path) = file(
         "[upstream]\nstall = 120\nend_stalled = true\n[keepalive]\nafter = 0\nevery = 0.5\njson = true\n",

@@ -67,6 +67,8 @@ pub struct Totals {
     pub keepalives: u64,
     /// Streams that had begun and fell silent.
     pub stalled: u64,
+    /// Requests in which Claude Code's billing line was replaced.
+    pub billing_lines_replaced: u64,
     /// Probes of `/slots`.
     pub probes: u64,
     /// Prompt tokens the server computed, as its answers say.
