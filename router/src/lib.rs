@@ -18,6 +18,7 @@
 //! | [`usage`] | token counts in passing answers (pure) |
 //! | `proxy`, `turn`, `stream`, `alive`, `events`, `dialect`, `refusal`, `record`, `status` | HTTP in front: requests, answers, errors |
 //! | `routes`, `headers`, `conversation`, `linger`, `tunnel` | HTTP in front: what is particular to some requests |
+//! | [`why`] | the command `why`: a session's turns that read too much again |
 //! | [`serve`] | the accept loop and draining |
 
 mod alive;
@@ -45,5 +46,6 @@ mod turn;
 pub mod upstream;
 pub mod usage;
 pub mod warm;
+pub mod why;
 
 pub use serve::run;

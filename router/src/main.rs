@@ -4,7 +4,8 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser;
-use session_slot_router::config::{Args, Config, LogFormat};
+use session_slot_router::config::{Args, Command, Config, ConfigError, LogFormat};
+use session_slot_router::why;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, warn};
@@ -17,17 +18,15 @@ const EXIT_USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if let Some(Command::Why { session }) = &args.command {
+        return why(&args, session);
+    }
     let config = match Config::load(&args) {
         Ok(config) => config,
-        Err(error) => {
-            eprintln!("session-slot-router: {error}");
-            return ExitCode::from(EXIT_USAGE);
-        }
+        Err(error) => return refused(&error),
     };
     if args.print_config {
-        // A closed pipe is the reader's business.
-        drop(std::io::stdout().write_all(config.to_toml().as_bytes()));
-        return ExitCode::SUCCESS;
+        return print(&config.to_toml());
     }
     let _flush = start_log(config.log_format);
     for warning in &config.warnings {
@@ -37,6 +36,31 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             error!("{error}");
+            eprintln!("session-slot-router: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn refused(error: &ConfigError) -> ExitCode {
+    eprintln!("session-slot-router: {error}");
+    ExitCode::from(EXIT_USAGE)
+}
+
+fn print(text: &str) -> ExitCode {
+    // A closed pipe is the reader's business.
+    drop(std::io::stdout().write_all(text.as_bytes()));
+    ExitCode::SUCCESS
+}
+
+fn why(args: &Args, session: &str) -> ExitCode {
+    let database = match Config::database_of(args) {
+        Ok(database) => database,
+        Err(error) => return refused(&error),
+    };
+    match why::report(&database, session) {
+        Ok(report) => print(&report),
+        Err(error) => {
             eprintln!("session-slot-router: {error}");
             ExitCode::FAILURE
         }
