@@ -36,8 +36,16 @@ fn mentions(folders: &[&str], words: &[&str]) -> Vec<String> {
     found.collect()
 }
 
-const PURE: [&str; 6] =
-    ["identity/src", "src/body", "src/events.rs", "src/identify", "src/usage.rs", "src/slots"];
+const PURE: [&str; 8] = [
+    "identity/src",
+    "src/body",
+    "src/chain",
+    "src/events.rs",
+    "src/identify",
+    "src/slots",
+    "src/usage.rs",
+    "src/warm",
+];
 
 #[test]
 fn the_pure_modules_know_no_runtime_no_network_no_database_and_no_clock() {

@@ -7,157 +7,480 @@
 //! * `types`: the words other modules use;
 //! * `costs`: what reading, saving and restoring take on this server, as measured;
 //! * `returns`: the chance that a session comes back, and when;
+//! * `preambles`: the chance that a new session begins as an earlier one did;
+//! * `ram`: how often the server's own RAM cache helps;
+//! * `turns`: what each session's last turn said and left;
 //! * `catalog`: which states there are, whose they are, and what they begin with;
+//! * `worth`: what pays;
 //! * `trust`: whether restored states are in fact reused.
 
+mod catalog;
+mod costs;
+mod preambles;
+mod ram;
+mod returns;
+#[cfg(test)]
+mod tests;
+mod trust;
+mod turns;
 mod types;
+mod worth;
 
-use std::time::Instant;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use session_slot_identity::SessionId;
 
 pub use types::*;
 
 use crate::usage::Usage;
+use catalog::Catalog;
+use costs::Costs;
+use preambles::Preambles;
+use ram::Ram;
+use returns::Returns;
+use trust::{Trust, Verdict};
+use turns::Turns;
+
+/// llama-server reads the last few tokens again even of what it has; fewer than this tell nothing.
+const SLACK: u64 = 64;
+/// A full disk is tried again after this time, or once something was deleted.
+const FULL_FOR: Duration = Duration::from_secs(5 * 60);
 
 /// Everything known about saved states of one server.
 #[derive(Debug)]
 pub struct Warm {
     policy: Policy,
+    catalog: Catalog,
+    costs: Costs,
+    /// The server these are the costs of.
+    costs_of: Option<String>,
+    returns: Returns,
+    preambles: Preambles,
+    ram: Ram,
+    turns: Turns,
+    trust: Trust,
+    supported: Option<bool>,
+    /// The disk was full then.
+    full: Option<Instant>,
+    /// The latest moment heard of.
+    clock: Option<Instant>,
+    counts: Counts,
+    /// What was last said of [`Effect::Turned`]: silence means that they work.
+    said: Option<Standing>,
+    said_no_room: bool,
     effects: Vec<Effect>,
     next: u64,
+}
+
+/// What the status page counts. Questions count too, hence the cells.
+#[derive(Debug, Default)]
+struct Counts {
+    saved: u64,
+    restored: u64,
+    reused: u64,
+    unreused: u64,
+    save_failures: u64,
+    restore_failures: u64,
+    tokens_spared: u64,
+    not_worth: Cell<u64>,
+    /// A state found no room since the last [`Warm::take_effects`].
+    no_room: Cell<bool>,
 }
 
 impl Warm {
     /// Nothing is saved, and nothing known of the server: off until [`Warm::served_by`] and [`Warm::supported`].
     #[must_use]
     pub fn new(policy: Policy) -> Self {
-        Self { policy, effects: Vec::new(), next: 0 }
+        Self {
+            policy,
+            catalog: Catalog::default(),
+            costs: Costs::default(),
+            costs_of: None,
+            returns: Returns::default(),
+            preambles: Preambles::default(),
+            ram: Ram::default(),
+            turns: Turns::default(),
+            trust: Trust::default(),
+            supported: None,
+            full: None,
+            clock: None,
+            counts: Counts::default(),
+            said: None,
+            said_no_room: false,
+            effects: Vec::new(),
+            next: 0,
+        }
     }
 
     // ---- the server
 
     /// Takes over what an earlier run has registered, least recently used first.
-    pub fn load(&mut self, _states: Vec<SavedState>, _now: Instant) {}
+    pub fn load(&mut self, states: Vec<SavedState>, now: Instant) {
+        self.clock = Some(now);
+        for state in states {
+            self.next = self.next.max(state.id.0);
+            if state.layout.is_none() {
+                // Nobody can tell any more under which settings it was made.
+                self.effects.push(Effect::Forget(state.id));
+                continue;
+            }
+            self.returns.known(&state.session, now);
+            self.catalog.load(state);
+        }
+        self.shrink(now);
+    }
 
     /// Which server this is: states of others are never used on it.
-    pub fn served_by(&mut self, _fingerprint: &str) {}
+    pub fn served_by(&mut self, fingerprint: &str) {
+        let before = self.catalog.fingerprint();
+        if before == Some(fingerprint) {
+            return;
+        }
+        if before.is_some() {
+            self.restarted();
+        }
+        if self.costs_of.as_deref() != Some(fingerprint) {
+            self.costs = Costs::default();
+            self.ram = Ram::default();
+            self.costs_of = Some(fingerprint.to_owned());
+        }
+        self.catalog.served_by(fingerprint);
+        self.settle();
+    }
 
     /// Whether it saves and restores at all (it has a `--slot-save-path`).
-    pub fn supported(&mut self, _supported: bool) {}
+    pub fn supported(&mut self, supported: bool) {
+        self.supported = Some(supported);
+        self.settle();
+    }
 
     /// How large a state of a one-token prompt is, in bytes: tells KV types and the number of sequences apart, which no
     /// page of the server does. States of another layout are never used.
-    pub fn measured(&mut self, _layout: u64) {}
+    pub fn measured(&mut self, layout: u64) {
+        self.costs.one_word(layout);
+        let stamped = self.catalog.measured(layout);
+        self.effects.extend(stamped.into_iter().map(Effect::Register));
+    }
 
     /// The layout is not known in this life of the server; it has to be before anything is restored.
     #[must_use]
     pub fn needs_measure(&self) -> bool {
-        false
+        self.is_on() && self.catalog.layout().is_none()
     }
 
-    /// The server has restarted: what turned warm starts off may be gone, and the layout may be another.
-    pub fn restarted(&mut self) {}
+    /// The server has restarted: what turned warm starts off may be gone, and the layout may be another. It may even be
+    /// another server: off until [`Warm::served_by`] says which.
+    pub fn restarted(&mut self) {
+        for state in self.catalog.restarted() {
+            self.forget(state);
+        }
+        self.trust = Trust::default();
+        self.settle();
+    }
 
     /// The user's room for states, in bytes, once the folder has been looked at.
-    pub fn room(&mut self, _bytes: u64) {}
+    pub fn room(&mut self, bytes: u64) {
+        self.catalog.set_room(bytes);
+        if let Some(now) = self.clock {
+            self.shrink(now);
+        }
+    }
 
     /// States are saved and restored now.
     #[must_use]
     pub fn is_on(&self) -> bool {
-        false
+        self.standing() == Standing::On
     }
 
     // ---- turns
 
     /// A request of `session` has come.
-    pub fn arrived(&mut self, _session: &SessionId, _now: Instant) {}
+    pub fn arrived(&mut self, session: &SessionId, now: Instant) {
+        self.clock = Some(now);
+        self.returns.arrived(session.as_str(), now);
+    }
 
-    /// A turn of `session` has ended. `landed` is false where its slot was not the one prepared for it: nothing is
-    /// concluded about the state it started from.
-    pub fn ended(&mut self, _session: &SessionId, _turn: Turn, _now: Instant) {}
+    /// A turn of `session` has ended. Where its slot was not the one prepared for it, [`Turn::restored`] is `None`:
+    /// nothing is concluded about the state.
+    pub fn ended(&mut self, session: &SessionId, turn: Turn, now: Instant) {
+        self.clock = Some(now);
+        let name = session.as_str();
+        self.returns.ended(name, now);
+        if let Some(usage) = turn.usage {
+            self.costs.turn(usage, turn.story.as_ref().map(|story| story.chain.len()));
+        }
+        if let Some((state, usage)) = turn.restored.zip(turn.usage) {
+            self.judge(state, turn.story.as_deref(), usage);
+        }
+        let is_new = self.turns.last(name).is_none() && self.catalog.own(name).next().is_none();
+        if let Some(story) = turn.story.as_ref().filter(|_| is_new) {
+            self.preambles.began(&story.chain);
+        }
+        self.effects.extend(self.turns.ended(name, &turn).map(Effect::Reread));
+    }
+
+    fn judge(&mut self, state: StateId, story: Option<&Story>, usage: Usage) {
+        match self.trust.judge(state, story, usage) {
+            Some(Verdict::Reused) => {
+                self.counts.reused += 1;
+                self.counts.tokens_spared += usage.cached;
+            }
+            Some(Verdict::Missed) => {
+                self.counts.unreused += 1;
+                self.forget(state);
+            }
+            Some(Verdict::Misjudged) => {
+                self.counts.unreused += 1;
+                self.catalog.keep_from_others(state);
+            }
+            None => {}
+        }
+        self.settle();
+    }
 
     // ---- decisions
 
     /// The saved state from which a request of `session` best starts, if restoring one pays.
     #[must_use]
-    pub fn source_for(&self, _session: &SessionId, _story: Option<&Story>) -> Option<Source> {
-        None
+    pub fn source_for(&self, session: &SessionId, story: Option<&Story>) -> Option<Source> {
+        self.is_on().then(|| self.best_source(session, story)).flatten()
     }
 
     /// Tokens that `session` left in its slot by its last turn; 0 if not known.
     #[must_use]
-    pub fn left_by(&self, _session: &SessionId) -> u64 {
-        0
+    pub fn left_by(&self, session: &SessionId) -> u64 {
+        self.turns.last(session.as_str()).map_or(0, |last| last.held)
     }
 
     /// The chance that a state cleared to the server's RAM cache is found there again, from 0 to 1.
     #[must_use]
     pub fn ram_hit(&self) -> f64 {
-        0.5
+        self.ram.chance()
     }
 
     /// A turn that went back to the RAM cache for its state reused `usage.cached` of at least `expected` tokens.
-    pub fn ram_tried(&mut self, _expected: u64, _usage: Usage) {}
+    pub fn ram_tried(&mut self, expected: u64, usage: Usage) {
+        self.ram.tried(usage.cached + SLACK >= expected);
+    }
 
     /// Saving the `tokens` that `session` left in its slot pays. `delayed`: requests that would wait meanwhile.
     #[must_use]
     pub fn save_pays(
         &self,
-        _session: &SessionId,
-        _tokens: u64,
-        _occasion: Occasion,
-        _delayed: usize,
-        _now: Instant,
+        session: &SessionId,
+        tokens: u64,
+        occasion: Occasion,
+        delayed: usize,
+        now: Instant,
     ) -> bool {
-        false
+        let full = self.full.is_some_and(|since| now.saturating_duration_since(since) < FULL_FOR);
+        if !self.is_on() || full || tokens < self.policy.min_tokens.max(1) {
+            return false;
+        }
+        if !self.is_worth(session.as_str(), tokens, occasion, delayed, now) {
+            self.counts.not_worth.set(self.counts.not_worth.get() + 1);
+            return false;
+        }
+        let fits = self.room_for(session.as_str(), tokens, now).is_some();
+        if !fits {
+            self.counts.no_room.set(true);
+        }
+        fits
     }
 
     /// Seconds of reading a new request with this story would be spared by a state that another session's turn, whose
     /// story is `other`, is about to leave. 0 if they share too little, or may not.
     #[must_use]
-    pub fn shared_reading(&self, _story: &Story, _other: &Story) -> f64 {
-        0.0
+    pub fn shared_reading(&self, story: &Story, other: &Story) -> f64 {
+        if self.is_on() { self.seconds_shared(story, other) } else { 0.0 }
     }
 
     /// What losing the slot costs `session`: seconds of reading (or restoring), by the chance that it returns, over the
     /// time until then.
     #[must_use]
-    pub fn loss(&self, _session: &SessionId, _tokens: u64, _now: Instant) -> f64 {
-        0.0
+    pub fn loss(&self, session: &SessionId, tokens: u64, now: Instant) -> f64 {
+        let session = session.as_str();
+        let seconds = self.seconds_lost(session, tokens, now);
+        seconds * self.returns.chance_at(session, now) / self.returns.expected_at(session, now)
     }
 
     // ---- saving and restoring
 
     /// A save of `session`'s slot begins. It counts once [`Warm::saved`] says so.
-    pub fn begin(
-        &mut self,
-        _session: &SessionId,
-        _tokens: u64,
-        _occasion: Occasion,
-        _now: Instant,
-    ) -> StateId {
+    pub fn begin(&mut self, session: &SessionId, tokens: u64, _occasion: Occasion, now: Instant) -> StateId {
+        self.clock = Some(now);
         self.next += 1;
-        StateId(self.next)
+        let id = StateId(self.next);
+        let last = self.turns.last(session.as_str()).cloned().unwrap_or_default();
+        let story = last.story.unwrap_or_default();
+        let prompt = if last.prompt == 0 { tokens } else { last.prompt.min(tokens) };
+        for victim in self.room_for(session.as_str(), tokens, now).unwrap_or_default() {
+            self.forget(victim);
+        }
+        self.catalog.begin(SavedState {
+            id,
+            session: session.as_str().to_owned(),
+            user: story.user.as_deref().map(ToOwned::to_owned),
+            fingerprint: self.catalog.fingerprint().unwrap_or_default().to_owned(),
+            layout: self.catalog.layout(),
+            tokens,
+            prompt,
+            bytes: self.costs.bytes_of(tokens),
+            chain: story.chain.clone(),
+        });
+        id
     }
 
     /// How the save went.
-    pub fn saved(&mut self, _state: StateId, _outcome: Result<Written, SaveError>, _now: Instant) {}
+    pub fn saved(&mut self, state: StateId, outcome: Result<Written, SaveError>, now: Instant) {
+        self.clock = Some(now);
+        // The slot may have held something else by then.
+        let expected = self.catalog.pending(state).map(|state| state.tokens);
+        let outcome = outcome.and_then(|written| match Some(written.tokens) == expected {
+            true => Ok(written),
+            false => Err(SaveError::Failed),
+        });
+        match outcome {
+            Ok(written) => self.keep(state, written, now),
+            Err(why) => self.lose(state, why, now),
+        }
+        self.settle();
+    }
+
+    fn keep(&mut self, id: StateId, written: Written, now: Instant) {
+        self.costs.saved(written);
+        let Some(state) = self.catalog.commit(id, written.bytes) else {
+            self.effects.push(Effect::Forget(id));
+            return;
+        };
+        self.counts.saved += 1;
+        self.said_no_room = false;
+        let replaced = self.catalog.replaced_by(&state);
+        self.effects.push(Effect::Register(state));
+        for old in replaced {
+            self.forget(old);
+        }
+        self.shrink(now);
+        if self.catalog.get(id).is_none() {
+            self.counts.no_room.set(true);
+        }
+    }
+
+    fn lose(&mut self, state: StateId, why: SaveError, now: Instant) {
+        self.counts.save_failures += 1;
+        if self.catalog.abandon(state) {
+            // What there is of the file is torn.
+            self.effects.push(Effect::Forget(state));
+        }
+        match why {
+            SaveError::Unsupported => self.supported = Some(false),
+            SaveError::NoRoom => {
+                self.full = Some(now);
+                self.counts.no_room.set(true);
+            }
+            SaveError::Failed => {}
+        }
+    }
 
     /// How a restore went.
-    pub fn restored(&mut self, _state: StateId, _outcome: Result<Written, RestoreError>, _now: Instant) {}
+    pub fn restored(&mut self, state: StateId, outcome: Result<Written, RestoreError>, now: Instant) {
+        self.clock = Some(now);
+        let known = self.catalog.get(state).map(Arc::clone);
+        match outcome {
+            Ok(written) if known.as_ref().is_none_or(|known| known.tokens == written.tokens) => {
+                self.counts.restored += 1;
+                self.costs.restored(written);
+                self.catalog.touch(state);
+                known.into_iter().for_each(|known| self.trust.restored(known));
+            }
+            Err(RestoreError::Unsupported) => {
+                self.counts.restore_failures += 1;
+                self.supported = Some(false);
+            }
+            wrong => {
+                self.counts.restore_failures += 1;
+                if wrong == Err(RestoreError::Refused) {
+                    self.trust.refused();
+                }
+                self.forget(state);
+            }
+        }
+        self.settle();
+    }
 
     // ---- what comes of it
 
     /// What has to be done since the last call, in order.
     pub fn take_effects(&mut self) -> Vec<Effect> {
+        if self.counts.no_room.take() && !std::mem::replace(&mut self.said_no_room, true) {
+            self.effects.push(Effect::NoRoom);
+        }
         std::mem::take(&mut self.effects)
     }
 
     /// For the status page.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let _ = &self.policy;
-        Snapshot::default()
+        let (counts, measured) = (&self.counts, self.costs.measured());
+        Snapshot {
+            standing: self.standing(),
+            states: self.catalog.usable().count(),
+            bytes: self.catalog.bytes(),
+            room: self.catalog.room(),
+            saved: counts.saved,
+            restored: counts.restored,
+            reused: counts.reused,
+            unreused: counts.unreused,
+            save_failures: counts.save_failures,
+            restore_failures: counts.restore_failures,
+            tokens_spared: counts.tokens_spared,
+            not_worth: counts.not_worth.get(),
+            read_s_per_token: measured.read,
+            save_s_per_byte: measured.save,
+            restore_s_per_byte: measured.restore,
+            bytes_per_token: measured.size,
+        }
+    }
+
+    fn standing(&self) -> Standing {
+        match (self.policy.enabled, self.supported) {
+            (false, _) => Standing::Disabled,
+            (true, Some(false)) => Standing::Unsupported,
+            (true, Some(true)) if self.catalog.fingerprint().is_some() => {
+                self.trust.off().unwrap_or(Standing::On)
+            }
+            (true, _) => Standing::Unknown,
+        }
+    }
+
+    /// Says so if warm starts have turned off or on again.
+    fn settle(&mut self) {
+        let standing = self.standing();
+        let said = self.said.unwrap_or(Standing::On);
+        if matches!(standing, Standing::Unknown | Standing::Disabled) || standing == said {
+            return;
+        }
+        self.said = Some(standing);
+        if standing == Standing::Unreused {
+            let useless: Vec<StateId> = self.catalog.usable().map(|state| state.id).collect();
+            useless.into_iter().for_each(|state| self.forget(state));
+        }
+        self.effects.push(Effect::Turned(standing));
+    }
+
+    fn forget(&mut self, state: StateId) {
+        if self.catalog.remove(state) {
+            self.full = None;
+            self.effects.push(Effect::Forget(state));
+        }
+    }
+
+    /// Lets go of the least valuable until the rest fits.
+    fn shrink(&mut self, now: Instant) {
+        for victim in self.catalog.surplus(|state| self.value(state, now)) {
+            self.forget(victim);
+        }
     }
 }

@@ -1,0 +1,135 @@
+//! What each session's last turn said and left, and why a turn read again what had been read.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use lru::LruCache;
+
+use crate::chain::first_difference;
+use crate::usage::Usage;
+
+use super::SLACK;
+use super::types::{Cause, Reread, Story, Turn};
+
+const SESSIONS: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+/// Less than this part of a prompt read again is nothing to speak of.
+const TWENTIETH: u64 = 20;
+
+/// A session's last turn.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Last {
+    pub(super) story: Option<Arc<Story>>,
+    /// Tokens of its prompt; 0 if not known.
+    pub(super) prompt: u64,
+    /// Tokens left in its slot; 0 if not known.
+    pub(super) held: u64,
+}
+
+/// The last turns of the sessions.
+#[derive(Debug)]
+pub(super) struct Turns {
+    last: LruCache<String, Last>,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self { last: LruCache::new(SESSIONS) }
+    }
+}
+
+impl Turns {
+    /// The last turn of a session.
+    pub(super) fn last(&self, session: &str) -> Option<&Last> {
+        self.last.peek(session)
+    }
+
+    /// A turn has ended. Says what it read again, if that is worth mentioning.
+    pub(super) fn ended(&mut self, session: &str, turn: &Turn) -> Option<Reread> {
+        let last = Last {
+            story: turn.story.clone(),
+            prompt: turn.usage.map_or(0, |usage| usage.prompt()),
+            held: turn.usage.map_or(0, |usage| usage.held()),
+        };
+        let before = self.last.put(session.to_owned(), last)?;
+        reread(session, &before, turn.story.as_deref()?, turn.usage?)
+    }
+}
+
+fn reread(session: &str, before: &Last, story: &Story, usage: Usage) -> Option<Reread> {
+    let short = before.prompt.saturating_sub(usage.cached);
+    if short <= SLACK + before.prompt / TWENTIETH {
+        return None;
+    }
+    let told = before.story.as_deref().filter(|told| !told.chain.is_empty() && !story.chain.is_empty())?;
+    let cause = first_difference(&told.chain, &story.chain).map_or(Cause::Lost, Cause::Changed);
+    let Usage { computed, cached, .. } = usage;
+    Some(Reread { session: session.to_owned(), computed, cached, before: before.prompt, cause })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chain::Part;
+    use crate::warm::tests::{story, usage};
+
+    fn turn(said: &[&str], computed: u64, cached: u64) -> Turn {
+        Turn {
+            story: Some(Arc::new(story("system", said))),
+            usage: Some(usage(computed, cached)),
+            restored: None,
+        }
+    }
+
+    fn cause(turns: &[Turn]) -> Option<Cause> {
+        let mut all = Turns::default();
+        let reports = turns.iter().map(|turn| all.ended("a", turn));
+        reports.last().flatten().map(|reread| reread.cause)
+    }
+
+    #[test]
+    fn a_turn_that_goes_on_where_the_last_one_ended_and_reads_everything_has_lost_its_cache() {
+        let mut turns = Turns::default();
+        assert_eq!(turns.ended("a", &turn(&["one"], 2000, 0)), None);
+        let reread = turns.ended("a", &turn(&["one", "two", "three"], 2500, 0));
+        let expected =
+            Reread { session: "a".to_owned(), computed: 2500, cached: 0, before: 2000, cause: Cause::Lost };
+        assert_eq!(reread, Some(expected));
+    }
+
+    #[test]
+    fn a_turn_that_says_something_else_names_the_part_that_changed() {
+        let before = turn(&["one", "two", "three"], 2000, 0);
+        let changed = cause(&[before.clone(), turn(&["one", "other", "three"], 1500, 500)]);
+        assert_eq!(changed, Some(Cause::Changed(Part::Message(2))));
+        let mut system = turn(&["one", "two", "three"], 2000, 0);
+        system.story = Some(Arc::new(story("another system", &["one", "two", "three"])));
+        assert_eq!(cause(&[before, system]), Some(Cause::Changed(Part::System)));
+    }
+
+    #[test]
+    fn a_turn_that_reuses_what_it_should_is_not_mentioned() {
+        let before = turn(&["one"], 2000, 0);
+        assert_eq!(cause(&[before.clone(), turn(&["one", "two"], 500, 1990)]), None);
+        assert_eq!(cause(&[before.clone(), turn(&["one", "two"], 600, 1840)]), None, "64 tokens and 5%");
+        assert_eq!(cause(&[before, turn(&["one", "two"], 700, 1830)]), Some(Cause::Lost));
+    }
+
+    #[test]
+    fn nothing_is_said_where_texts_or_counts_are_unknown() {
+        let before = turn(&["one"], 2000, 0);
+        let mute = Turn { story: None, ..turn(&[], 2500, 0) };
+        assert_eq!(cause(&[before.clone(), mute.clone()]), None);
+        assert_eq!(cause(&[mute, before.clone()]), None);
+        let uncounted = Turn { usage: None, ..turn(&["one", "two"], 0, 0) };
+        assert_eq!(cause(&[before.clone(), uncounted.clone()]), None);
+        assert_eq!(cause(&[uncounted, before]), None);
+    }
+
+    #[test]
+    fn what_a_turn_left_is_its_prompt_and_its_answer_but_the_last_token() {
+        let mut turns = Turns::default();
+        turns.ended("a", &turn(&["one"], 2000, 100));
+        let last = turns.last("a").expect("a turn");
+        assert_eq!((last.prompt, last.held), (2100, 2109));
+    }
+}

@@ -1,0 +1,141 @@
+//! What pays: which state to start from, which to save, which to let go.
+
+use std::time::Instant;
+
+use session_slot_identity::SessionId;
+
+use super::types::{Occasion, SavedState, Source, Story};
+use super::{SLACK, Warm, catalog};
+
+/// Seconds are estimates, and writing wears the disk: a save has to pay by so much.
+const MARGIN: f64 = 1.25;
+
+impl Warm {
+    /// The state whose reading is spared at the least cost of restoring it.
+    pub(super) fn best_source(&self, session: &SessionId, story: Option<&Story>) -> Option<Source> {
+        let enough = self.policy.min_tokens.max(1);
+        let candidates = self.catalog.candidates(session, story, self.policy.share);
+        let gains = candidates.filter(|one| one.tokens >= enough).map(|one| {
+            let gain = self.costs.read_time(one.tokens) - self.costs.restore_time(one.state.bytes);
+            (gain, Source { state: one.state.id, tokens: one.tokens })
+        });
+        let best = gains.filter(|(gain, _)| *gain > 0.0).max_by(|one, two| one.0.total_cmp(&two.0));
+        best.map(|(_, source)| source)
+    }
+
+    /// Saving is worth its time, if there is room.
+    pub(super) fn is_worth(
+        &self,
+        session: &str,
+        tokens: u64,
+        occasion: Occasion,
+        delayed: usize,
+        now: Instant,
+    ) -> bool {
+        let bytes = self.costs.bytes_of(tokens);
+        let lost = tokens.saturating_sub(self.covering(session).map_or(0, |state| state.tokens));
+        let chance = self.returns.chance_at(session, now);
+        let restoring = self.costs.restore_time(self.costs.bytes_of(lost));
+        let spared = (self.costs.read_time(lost) - restoring) * chance;
+        let (save, waiting) = (self.costs.save_time(bytes), 1.0 + delayed as f64);
+        let (benefit, cost) = match occasion {
+            Occasion::Eviction => (spared, save * waiting),
+            // The server may still have it in its RAM cache, from which it comes back at no cost.
+            Occasion::TurnEnd => (spared * (1.0 - self.ram_hit()), save * waiting + restoring * chance),
+            Occasion::Shared => (self.spared_to_others(session, tokens), save * waiting),
+            // Nobody waits, but whoever stops does.
+            Occasion::Stop => (spared, save),
+        };
+        benefit > cost * MARGIN
+    }
+
+    /// Seconds that a new session is spared by a state of what `session` has just left, by the chance that one comes
+    /// that begins alike. 0 if it has a state to start from already.
+    fn spared_to_others(&self, session: &str, tokens: u64) -> f64 {
+        let last = self.turns.last(session);
+        let Some((last, story)) = last.and_then(|last| Some((last, last.story.as_deref()?))) else {
+            return 0.0;
+        };
+        let preamble = (last.prompt as f64 * story.chain.share(story.chain.preamble())) as u64;
+        if preamble < self.policy.min_tokens
+            || !catalog::is_enough(preamble, tokens)
+            || self.catalog.covers_preamble(story, self.policy.share)
+        {
+            return 0.0;
+        }
+        let restoring = self.costs.restore_time(self.costs.bytes_of(tokens));
+        (self.costs.read_time(preamble) - restoring) * self.preambles.chance()
+    }
+
+    /// What has to go for a new state of `session`; `None` if all of that is worth more.
+    pub(super) fn room_for(&self, session: &str, tokens: u64, now: Instant) -> Option<Vec<super::StateId>> {
+        let bytes = self.costs.bytes_of(tokens);
+        let chance = self.returns.chance_at(session, now);
+        let own = (self.costs.read_time(tokens) - self.costs.restore_time(bytes)).max(0.0) * chance;
+        let limit = own.max(self.spared_to_others(session, tokens)) / bytes.max(1) as f64;
+        let covering = self.covering(session).map(|state| state.id);
+        self.catalog.victims(bytes.max(1), limit, |state| {
+            // The new one takes its place.
+            if Some(state.id) == covering && catalog::donates(state).is_none() {
+                0.0
+            } else {
+                self.value(state, now)
+            }
+        })
+    }
+
+    /// What a usable state is worth by the byte: seconds it spares, by the chance that it is wanted.
+    pub(super) fn value(&self, state: &SavedState, now: Instant) -> f64 {
+        let restoring = self.costs.restore_time(state.bytes);
+        let spares = |tokens, chance: f64| (self.costs.read_time(tokens) - restoring).max(0.0) * chance;
+        let is_newest = self.covering(&state.session).is_some_and(|newest| newest.id == state.id);
+        let own =
+            if is_newest { spares(state.tokens, self.returns.chance_at(&state.session, now)) } else { 0.0 };
+        let others = catalog::donates(state).filter(|tokens| *tokens >= self.policy.min_tokens);
+        let others = others.map_or(0.0, |tokens| spares(tokens, self.preambles.chance()));
+        (own + others) / state.bytes.max(1) as f64
+    }
+
+    /// The session's own usable state with which its last turn begins.
+    fn covering(&self, session: &str) -> Option<&SavedState> {
+        let last = self.turns.last(session).map(|last| last.story.as_deref());
+        let mut own = self.catalog.own(session).map(|state| &**state);
+        own.find(|state| match last {
+            // An earlier run of the router knew what it said.
+            None => true,
+            Some(None) => state.chain.is_empty(),
+            Some(Some(story)) => state.chain.common(&story.chain) == state.chain.nodes().len(),
+        })
+    }
+
+    /// Seconds until what `session` has in its slot is there again once the slot is lost.
+    pub(super) fn seconds_lost(&self, session: &str, tokens: u64, now: Instant) -> f64 {
+        let cold = self.costs.read_time(tokens);
+        if !self.is_on() {
+            return cold;
+        }
+        let covering = self.covering(session).map_or((0, 0), |state| (state.tokens, state.bytes));
+        let (covered, bytes) = covering;
+        let rest = tokens.saturating_sub(covered);
+        let worth = tokens >= self.policy.min_tokens && rest > SLACK;
+        let seconds = if worth && self.is_worth(session, tokens, Occasion::Eviction, 0, now) {
+            let bytes = self.costs.bytes_of(tokens);
+            self.costs.save_time(bytes) + self.costs.restore_time(bytes)
+        } else {
+            self.costs.restore_time(bytes) + self.costs.read_time(rest)
+        };
+        seconds.min(cold)
+    }
+
+    /// Seconds of reading that `story` is spared by what a turn that says `other` leaves.
+    pub(super) fn seconds_shared(&self, story: &Story, other: &Story) -> f64 {
+        let common = story.chain.common(&other.chain);
+        let text = common.checked_sub(1).map_or(0, |last| other.chain.nodes()[last].end);
+        let (tokens, all) = (self.costs.tokens_of(text), self.costs.tokens_of(other.chain.len()));
+        let shares = self.policy.share == super::Share::All || story.user == other.user;
+        if !shares || tokens < self.policy.min_tokens || !catalog::is_enough(tokens, all) {
+            return 0.0;
+        }
+        (self.costs.read_time(tokens) - self.costs.restore_time(self.costs.bytes_of(all))).max(0.0)
+    }
+}
