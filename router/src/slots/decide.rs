@@ -141,7 +141,7 @@ impl SlotTable {
         if self.taken() + self.foreign(probe) + width > self.slots.len() {
             return Verdict::Wait(Why::Foreign);
         }
-        if self.awaits_save(probe, now) {
+        if self.awaits_save(probe, now) || self.may_go_anywhere(waiter) && self.has_unseen_ends(probe) {
             return Verdict::Wait(Why::Busy);
         }
         if waiter.shape.tasks > 1 {
@@ -164,6 +164,19 @@ impl SlotTable {
             }
             verdict => verdict,
         }
+    }
+
+    /// The server chooses its slot, or may choose another one than it names.
+    fn may_go_anywhere(&self, waiter: &Waiter) -> bool {
+        let chosen = waiter.shape.tasks > 1 || matches!(self.target(waiter), Target::Any);
+        chosen || waiter.shape.heeds_slot == Heeds::Perhaps
+    }
+
+    /// A turn has ended since `probe` was asked. What it has left has to be seen before anything starts that may run in
+    /// its slot, or the other's state would be taken for the session's own.
+    fn has_unseen_ends(&self, probe: ProbeId) -> bool {
+        let mut expecting = self.slots.iter().filter_map(|slot| slot.expecting);
+        self.sight == Sight::Clear && expecting.any(|expecting| expecting.probe > probe)
     }
 
     /// Which slot a waiter is after.
@@ -277,8 +290,14 @@ impl SlotTable {
         let width = self.width(waiter);
         let location = launch.slot().filter(|_| waiter.shape.heeds_slot == Heeds::Yes);
         if let Some(slot) = location {
-            self.slots[slot.index()].lease = Some(number);
+            let taken = &mut self.slots[slot.index()];
+            taken.lease = Some(number);
+            // What a turn before has left, if it has not been seen yet, never will be.
+            taken.expecting = None;
             self.touch(slot);
+        } else {
+            // It may run where a turn has ended that a silent server has not shown yet.
+            self.slots.iter_mut().for_each(|slot| slot.expecting = None);
         }
         if let Some(session) = &session {
             self.running.entry(session.clone()).or_default().push(number);

@@ -14,10 +14,14 @@ const LOOK_AFTER: Duration = Duration::from_millis(10);
 
 impl SlotTable {
     /// The next probe shows what `session` left in `slot`: what later proves the slot warm.
-    pub(super) fn expect_left(&mut self, slot: SlotId, session: &SessionId, now: Instant) {
+    pub(super) fn expect_left(&mut self, slot: SlotId, session: &SessionId, task: Option<i64>, now: Instant) {
         self.move_home(session, slot);
+        // What is on its way to a slot of the server's choice may get this one before it is looked at.
+        if task.is_none() && self.leases.values().any(|held| held.location.is_none() && !held.landed) {
+            return;
+        }
         let probe = self.asked.next();
-        self.slots[slot.index()].expecting = Some(Expecting { probe, due: now + LOOK_AFTER });
+        self.slots[slot.index()].expecting = Some(Expecting { probe, task, due: now + LOOK_AFTER });
     }
 
     /// Makes `slot` the home of `session`, evicting who had it.

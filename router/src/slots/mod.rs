@@ -85,6 +85,8 @@ pub struct SlotTable {
     asked: ProbeId,
     /// What the latest answer was worth.
     sight: Sight,
+    /// The server has just restarted, and which one it is now has not been asked yet: states can't be used before.
+    unknown: bool,
     landing_poll: Backoff,
     foreign_poll: Backoff,
     /// When foreign work is looked at although nobody waits.
@@ -129,6 +131,8 @@ struct Held {
     after_task: Option<i64>,
     /// The server has begun with it (seen in `/slots`, or an answer has begun).
     landed: bool,
+    /// Its task, once it was seen at work in the slot it is known to run in.
+    task: Option<i64>,
     /// Answers to this probe and later ones show the slots it takes, once it has landed.
     shown_from: ProbeId,
     /// See [`Shape::resumable`].
@@ -157,6 +161,7 @@ impl Held {
             answered: None,
             after_task: None,
             landed: false,
+            task: None,
             shown_from: ProbeId::default(),
             resumable: false,
             landing_from: None,
@@ -234,6 +239,7 @@ impl SlotTable {
             clears_idle: None,
             asked: ProbeId(0),
             sight: Sight::Unknown,
+            unknown: false,
             landing_poll: Backoff::landing(),
             foreign_poll: Backoff::patient(),
             stuck_poll: None,
@@ -263,6 +269,13 @@ impl SlotTable {
         }
         self.outputs.clear();
         self.check_invariants();
+    }
+
+    /// After an [`Output::Restarted`]: [`SlotTable::warm`] has been told which server this is, or nobody knows.
+    pub fn introduced(&mut self) {
+        if std::mem::take(&mut self.unknown) {
+            self.reconsider();
+        }
     }
 
     /// The slot of a lease with a [`Fill`] has been filled; the request itself is sent now.
@@ -402,7 +415,7 @@ impl SlotTable {
         let Some(session) = held.session.filter(|_| !held.spilled) else { return };
         let told = told.filter(|slot| slot.index() < self.slots.len());
         match told.or(held.location) {
-            Some(slot) => self.expect_left(slot, &session, now),
+            Some(slot) => self.expect_left(slot, &session, held.task, now),
             None => self.unplaced.extend(usage.map(|usage| Unplaced {
                 session,
                 tokens: usage.held(),

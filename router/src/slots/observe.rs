@@ -28,8 +28,10 @@ impl SlotTable {
                 self.refuse_all(Refusal::Unreachable);
             }
         }
-        self.save_due(probe, now);
-        self.grant_waiting(probe, now);
+        if !self.unknown {
+            self.save_due(probe, now);
+            self.grant_waiting(probe, now);
+        }
         self.check_invariants();
     }
 
@@ -82,6 +84,7 @@ impl SlotTable {
     /// Voids every lease; assignments stay as hints, all of them cold.
     fn restart(&mut self, now: Instant) {
         self.abandon_saves(now);
+        self.unknown |= self.warm.is_on();
         self.warm.restarted();
         self.generation.0 += 1;
         self.leases.clear();
@@ -161,6 +164,7 @@ impl SlotTable {
             let held = slot.lease.filter(|_| now.processing).and_then(|number| self.leases.get_mut(&number));
             if let Some(held) = held.filter(|held| held.may_show_in(probe)) {
                 held.seen_in(probe);
+                held.task = held.task.or(now.id_task);
             }
         }
     }
@@ -240,9 +244,11 @@ impl SlotTable {
             let slot = &mut self.slots[slot.index()];
             // This very answer showed the slot idle, and what the broken turn left in it.
             slot.fresh_from = ProbeId::default();
-            let home = held.session.is_some() && held.session == slot.owner && !held.spilled;
+            // Another task than was seen of it, or one although it never got there: what is there is somebody else's.
+            let own = held.task.map_or(held.landed, |task| Some(task) == slot.seen.id_task);
+            let home = own && held.session.is_some() && held.session == slot.owner && !held.spilled;
             if home && slot.lease.is_none() {
-                slot.expecting = Some(Expecting { probe: ProbeId::default(), due: now });
+                slot.expecting = Some(Expecting { probe: ProbeId::default(), task: held.task, due: now });
             }
         }
     }
@@ -250,11 +256,11 @@ impl SlotTable {
     /// Records what finished turns have left in their slots.
     fn note_left(&mut self, probe: ProbeId) {
         for (index, slot) in self.slots.iter_mut().enumerate() {
-            if slot.expecting.is_none_or(|expecting| expecting.probe > probe) {
+            let Some(expecting) = slot.expecting.take_if(|expecting| expecting.probe <= probe) else {
                 continue;
-            }
-            slot.expecting = None;
-            let undisturbed = slot.lease.is_none() && !slot.seen.processing;
+            };
+            let same_task = expecting.task.is_none() || expecting.task == slot.seen.id_task;
+            let undisturbed = slot.lease.is_none() && !slot.seen.processing && same_task;
             slot.left = slot.mark().filter(|_| undisturbed);
             slot.save_due = slot.left.is_some();
             if let Some(session) = slot.owner.clone() {

@@ -12,6 +12,8 @@ use super::types::{Mark, ProbeId, SeenSlot};
 pub(super) struct Expecting {
     /// This probe, or a later one, shows it.
     pub(super) probe: ProbeId,
+    /// Its task, if that was seen; `None` leaves it open.
+    pub(super) task: Option<i64>,
     /// By then it is asked for, if nothing else asks before: the session's next turn often does.
     pub(super) due: Instant,
 }

@@ -182,8 +182,8 @@ impl Simulation {
     /// The server carries out a save, or fails to.
     fn save_one(&mut self) {
         let saves = self.world.states.saves.clone();
-        if let Some(save) = self.random.pick(&saves).filter(|_| !self.is_unnoticed()) {
-            let fails = self.random.below(8) == 0;
+        if let Some(save) = self.random.pick(&saves) {
+            let fails = self.is_unnoticed() || self.random.below(8) == 0;
             self.world.save(save, fails);
         }
     }
@@ -295,7 +295,7 @@ impl Simulation {
             self.void.extend(self.live.drain(..).map(|grant| grant.lease));
             self.priming.clear();
             self.running.clear();
-            self.world.states.saves.clear();
+            self.world.fail_saves();
         }
     }
 

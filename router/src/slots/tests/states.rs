@@ -29,7 +29,8 @@ pub(super) struct Save {
 pub(super) struct States {
     /// What sessions have left in the slots. Others' work is not noted.
     pub(super) slots: HashMap<usize, Content>,
-    pub(super) files: HashMap<StateId, Content>,
+    /// `None`: somebody else's, past the router.
+    pub(super) files: HashMap<StateId, Option<Content>>,
     pub(super) saves: Vec<Save>,
     /// Whose each granted request is.
     pub(super) sessions: HashMap<LeaseId, SessionId>,
@@ -38,10 +39,17 @@ pub(super) struct States {
 impl World {
     /// Warm starts work on this server, and even short states are worth a file.
     pub(super) fn warm_up(&mut self) {
+        self.warm = true;
+        self.introduce();
+    }
+
+    /// The table is told which server this is.
+    pub(super) fn introduce(&mut self) {
         let warm = self.table.warm();
         warm.served_by("the server");
         warm.supported(true);
         warm.measured(1);
+        self.table.introduced();
     }
 
     /// The server carries out a save; panics if the slot is not idle.
@@ -51,11 +59,23 @@ impl World {
         assert_eq!(self.server[index].runs, None, "a slot was to be saved that is at work");
         let held = self.server[index].seen.tokens.unwrap_or(0);
         let outcome = if fails { Err(SaveError::Failed) } else { Ok(written(held)) };
-        if let (Some(content), false) = (self.states.slots.get(&index), fails) {
-            self.states.files.insert(save.state, content.clone());
+        if !fails {
+            let content = self.states.slots.get(&index).cloned();
+            // After a client has left, what somebody else's work left in the slot can't be told from its own; and what
+            // was on its way may have cleared the slot.
+            let excused = self.has_foreign_work || held == 0;
+            assert!(content.is_some() || excused, "a state was saved that is no session's");
+            self.states.files.insert(save.state, content);
         }
         self.table.save_ended(save.lease, outcome, self.now);
         self.collect_outputs();
+    }
+
+    /// The server has gone in the middle of its saves.
+    pub(super) fn fail_saves(&mut self) {
+        for save in std::mem::take(&mut self.states.saves) {
+            self.table.save_ended(save.lease, Err(SaveError::Failed), self.now);
+        }
     }
 
     /// The server puts a state into the slot of a granted request; panics if it is not idle, or the state is not this
@@ -64,16 +84,19 @@ impl World {
         let slot = grant.launch.slot().expect("a restore has a slot");
         let index = slot.0 as usize;
         assert_eq!(self.server[index].runs, None, "a state was restored into a slot that is at work");
-        let content = self.states.files.get(&state).expect("the file of a state that is used exists").clone();
-        assert_eq!(self.states.sessions.get(&grant.lease), Some(&content.session), "somebody else's state");
-        let outcome = if fails { Err(RestoreError::Refused) } else { Ok(written(content.tokens)) };
+        let Some(content) = self.states.files.get(&state).cloned() else {
+            // Forgotten since the grant.
+            self.table.restored(grant.lease, Err(RestoreError::Missing), self.now);
+            return self.collect_outputs();
+        };
+        let session = self.states.sessions.get(&grant.lease);
+        assert!(content.iter().all(|content| Some(&content.session) == session), "another session's state");
+        let tokens = content.as_ref().map_or(1, |content| content.tokens);
+        let outcome = if fails { Err(RestoreError::Refused) } else { Ok(written(tokens)) };
         let used = self.server[index].seen.id_task.is_some();
-        self.server[index].seen.tokens = used.then_some(if fails { 0 } else { content.tokens });
-        if fails {
-            self.states.slots.remove(&index);
-        } else {
-            self.states.slots.insert(index, content);
-        }
+        self.server[index].seen.tokens = used.then_some(if fails { 0 } else { tokens });
+        self.states.slots.remove(&index);
+        self.states.slots.extend(content.filter(|_| !fails).map(|content| (index, content)));
         self.table.restored(grant.lease, outcome, self.now);
         self.collect_outputs();
     }
@@ -82,7 +105,8 @@ impl World {
     pub(super) fn finds_what_was_restored(&self, grant: &Grant, restored: StateId) {
         let index = grant.launch.slot().expect("it has a slot").0 as usize;
         let (found, file) = (self.states.slots.get(&index), self.states.files.get(&restored));
-        assert!(found.is_some() && (file.is_none() || found == file), "{found:?} instead of {file:?}");
+        // Its file may be gone by now.
+        assert!(file.is_none_or(|file| found == file.as_ref()), "{found:?} instead of {file:?}");
     }
 
     /// A task starts in a slot: panics if that spoils a save.

@@ -52,6 +52,12 @@ pub(super) struct World {
     pub(super) overwritten: Vec<(String, SlotId)>,
     pub(super) stuck: Vec<SlotId>,
     pub(super) states: States,
+    /// Something ran past the router.
+    pub(super) has_foreign_work: bool,
+    /// It saves and restores states.
+    pub(super) warm: bool,
+    /// The table knows which server this is.
+    server_is_known: bool,
     patience: Patience,
     witness: Witness,
 }
@@ -112,6 +118,9 @@ impl World {
             overwritten: Vec::new(),
             stuck: Vec::new(),
             states: States::default(),
+            has_foreign_work: false,
+            warm: false,
+            server_is_known: true,
             patience: Patience::default(),
             witness: Witness::default(),
         }
@@ -138,6 +147,9 @@ impl World {
         self.table.observe(probe, reading.clone(), self.now);
         self.collect(&before);
         self.table.renew_probes(probe);
+        if !std::mem::replace(&mut self.server_is_known, true) {
+            self.introduce();
+        }
         // What is renewed was decided about by this answer already.
         let left = self.waiting(self.table.asked.next(), &reading);
         self.patience.note(&waiting, &left, &self.grants[granted..]);
@@ -221,6 +233,7 @@ impl World {
                 }
                 Output::Refused { ticket, why } => drop(self.refused.insert(ticket, why)),
                 Output::Overwritten { session, slot } => self.overwritten.push((session.to_string(), slot)),
+                Output::Restarted if self.warm => self.server_is_known = false,
                 Output::Stuck { slot, .. } => self.stuck.push(slot),
                 Output::Save { lease, slot, state } => self.states.saves.push(Save { lease, slot, state }),
                 Output::Warm(Effect::Forget(state)) => drop(self.states.files.remove(&state)),
@@ -279,7 +292,9 @@ impl World {
             self.server[index].runs, None,
             "a request named busy slot {index}: llama-server damages an answer"
         );
-        if runs != Runs::Foreign {
+        if runs == Runs::Foreign {
+            self.has_foreign_work = true;
+        } else {
             self.spoils_no_save(index);
         }
         self.next_task += 3;
