@@ -98,6 +98,8 @@ impl Feed {
     fn sized(&mut self, tag: Tag, number: u64, bytes: &[u8]) {
         let [a, b, c, d, e, f, g, h] = number.to_le_bytes();
         self.hasher.write(&[tag as u8, a, b, c, d, e, f, g, h]);
-        self.hasher.write(bytes);
+        if !bytes.is_empty() {
+            self.hasher.write(bytes);
+        }
     }
 }

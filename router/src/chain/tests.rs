@@ -174,9 +174,17 @@ fn a_part_that_came_or_went_is_the_one_that_differs() {
 
 #[test]
 fn what_changes_the_rendering_changes_everything() {
+    for (name, value) in [
+        ("chat_template_kwargs", json!({"enable_thinking": false})),
+        ("thinking", json!({"type": "enabled"})),
+        ("input_prefix", json!("fn main() {")),
+        ("lora", json!([{"id": 0, "scale": 0.5}])),
+    ] {
+        let mut other = claude();
+        other[name] = value;
+        assert_eq!(chain(&claude()).common(&chain(&other)), 0, "{name}");
+    }
     let mut other = claude();
-    other["chat_template_kwargs"] = json!({"enable_thinking": false});
-    assert_eq!(chain(&claude()).common(&chain(&other)), 0);
     other["chat_template_kwargs"] = json!({});
     assert_eq!(chain(&claude()), chain(&other));
 }

@@ -17,10 +17,21 @@ const BLOCK: usize = 2_048;
 /// Some clients write this in front; llama-server skips it.
 const UTF8_BOM: &[u8] = b"\xef\xbb\xbf";
 
-/// What changes how a template renders all of the rest. Some of them do with some templates only, and are here to be on
-/// the safe side: a state that turns out useless costs more than one that is not tried.
-const RENDERING: [&str; 6] =
-    ["chat_template_kwargs", "response_format", "json_schema", "reasoning_effort", "reasoning", "thinking"];
+/// What changes all of the rest: how templates render it, what an infill puts around it, how the model reads it. Some do
+/// so with some templates only, and are here to be on the safe side: a state that turns out useless costs more than one
+/// that is not tried.
+const RENDERING: [&str; 10] = [
+    "chat_template_kwargs",
+    "response_format",
+    "json_schema",
+    "reasoning_effort",
+    "reasoning",
+    "thinking",
+    "input_prefix",
+    "input_suffix",
+    "input_extra",
+    "lora",
+];
 const SYSTEM: [&str; 2] = ["system", "instructions"];
 const TOOLS: [&str; 3] = ["tools", "tool_choice", "parallel_tool_calls"];
 /// Where the conversation is, the first that is there: chats, responses, completions.
