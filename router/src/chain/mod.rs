@@ -5,13 +5,15 @@
 //! reads the database can find out whether a text he guesses was sent.
 //!
 //! * `feed`: how a value is written for the hasher;
-//! * `walk`: which parts of a body are text, found in one pass and without a tree;
+//! * `value`: what of a value reaches the model;
+//! * `walk`: which members of a body are text, found in one pass and without a tree;
 //! * `stored`: a chain as the database keeps it.
 
 mod feed;
 mod stored;
 #[cfg(test)]
 mod tests;
+mod value;
 mod walk;
 
 use bytes::Bytes;

@@ -1,8 +1,4 @@
-//! Which parts of a body are text for the model. One pass over the bytes; only hashes are kept.
-//!
-//! What llama-server's templates never see is left out (`cache_control`, members that steer the sampling, ours), and what
-//! is the same to them is made the same: a text alone, and a list of just that text, between which agents change as they
-//! move their cache marks.
+//! Which members of a body are text for the model, and where its parts end. One pass over the bytes; only hashes are kept.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,6 +6,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::feed::{Digest, Feed, Tag};
+use super::value::{Kind, Value};
 use super::{ChainKey, MOST_NODES};
 
 /// A plain prompt has a node each so many bytes, or so many tokens of [`NUMBER_BYTES`](super::feed::NUMBER_BYTES).
@@ -97,22 +94,27 @@ impl<'de> Visitor<'de> for Members<'_> {
         while let Some(name) = members.next_key_seed(Name)? {
             match name {
                 Some(name) if LISTS.contains(&name) => {
-                    let list =
-                        members.next_value_seed(Conversation { key: self.key, plain: name == PROMPT })?;
-                    parts.list.remove(name);
-                    parts.list.extend(list.map(|list| (name, list)));
+                    let seed = Conversation { key: self.key, plain: name == PROMPT };
+                    set(&mut parts.list, name, members.next_value_seed(seed)?);
                 }
                 Some(name) => {
                     let mut feed = Feed::new(self.key);
                     feed.name(name);
-                    let kind = members.next_value_seed(Value::of_member(&mut feed, name))?;
-                    parts.single.remove(name);
-                    parts.single.extend((kind != Kind::Nothing).then(|| (name, feed.finish())));
+                    let seed = if name == SYSTEM[0] { Value::of_content } else { Value::of };
+                    let kind = members.next_value_seed(seed(&mut feed))?;
+                    set(&mut parts.single, name, (kind != Kind::Nothing).then(|| feed.finish()));
                 }
                 None => drop(members.next_value::<IgnoredAny>()?),
             }
         }
         Ok(parts)
+    }
+}
+
+fn set<T>(members: &mut HashMap<&'static str, T>, name: &'static str, value: Option<T>) {
+    match value {
+        Some(value) => drop(members.insert(name, value)),
+        None => drop(members.remove(name)),
     }
 }
 
@@ -259,174 +261,4 @@ fn tokens<'de, A: SeqAccess<'de>>(key: &ChainKey, mut items: A) -> Result<List, 
         list.open = true;
     }
     Ok(list)
-}
-
-/// What a value turned out to be, as far as the one around it wants to know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// Null, or empty.
-    Nothing,
-    /// The word for who speaks in a system message.
-    SystemRole,
-    SystemMessage,
-    Other,
-}
-
-/// Any value below the top level, written into `feed`.
-struct Value<'f> {
-    feed: &'f mut Feed,
-    /// Of which member.
-    of: Member,
-}
-
-impl<'f> Value<'f> {
-    fn of(feed: &'f mut Feed) -> Self {
-        Self { feed, of: Member::Other }
-    }
-
-    fn of_member(feed: &'f mut Feed, name: &str) -> Self {
-        Self { feed, of: if name == SYSTEM[0] { Member::Content } else { Member::Other } }
-    }
-
-    /// As the list of one block that means the same.
-    fn write_block(feed: &mut Feed, text: &str) {
-        feed.mark(Tag::List);
-        feed.mark(Tag::Object);
-        feed.string(Tag::Key, b"text");
-        feed.string(Tag::Text, text.as_bytes());
-        feed.mark(Tag::End);
-        feed.mark(Tag::End);
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Value<'_> {
-    type Value = Kind;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Kind, D::Error> {
-        from.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Value<'_> {
-    type Value = Kind;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any value")
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Kind, E> {
-        match self.of {
-            Member::Content => Self::write_block(self.feed, text),
-            // What a block is if nothing else is said.
-            Member::Type if text == "text" => {}
-            _ => self.feed.string(Tag::Text, text.as_bytes()),
-        }
-        Ok(match text {
-            "" => Kind::Nothing,
-            "system" | "developer" => Kind::SystemRole,
-            _ => Kind::Other,
-        })
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Kind, A::Error> {
-        let mut kind = Kind::Nothing;
-        self.feed.mark(Tag::List);
-        while items.next_element_seed(Value::of(self.feed))?.is_some() {
-            kind = Kind::Other;
-        }
-        self.feed.mark(Tag::End);
-        Ok(kind)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Kind, A::Error> {
-        let mut kind = Kind::Nothing;
-        self.feed.mark(Tag::Object);
-        while let Some(member) = members.next_key_seed(MemberName { feed: self.feed })? {
-            if member == Member::Unseen {
-                members.next_value::<IgnoredAny>()?;
-                continue;
-            }
-            let value = members.next_value_seed(Value { feed: self.feed, of: member })?;
-            match (member, value) {
-                (Member::Role, Kind::SystemRole) => kind = Kind::SystemMessage,
-                (Member::Role, _) => kind = Kind::Other,
-                _ if kind == Kind::Nothing => kind = Kind::Other,
-                _ => {}
-            }
-        }
-        self.feed.mark(Tag::End);
-        Ok(kind)
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<Kind, E> {
-        self.feed.word(Tag::Null);
-        Ok(Kind::Nothing)
-    }
-
-    fn visit_bool<E: Error>(self, value: bool) -> Result<Kind, E> {
-        self.feed.word(if value { Tag::True } else { Tag::False });
-        Ok(Kind::Other)
-    }
-
-    fn visit_u64<E: Error>(self, value: u64) -> Result<Kind, E> {
-        self.feed.number(Tag::Integer, value);
-        Ok(Kind::Other)
-    }
-
-    fn visit_i64<E: Error>(self, value: i64) -> Result<Kind, E> {
-        self.feed.number(Tag::Negative, value.unsigned_abs());
-        Ok(Kind::Other)
-    }
-
-    fn visit_f64<E: Error>(self, value: f64) -> Result<Kind, E> {
-        self.feed.number(Tag::Float, value.to_bits());
-        Ok(Kind::Other)
-    }
-}
-
-/// What a member inside a message or a tool is to us.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Member {
-    /// It does not reach the model.
-    Unseen,
-    Role,
-    /// A text, or a list of blocks.
-    Content,
-    /// Its name is not written: it is the one without.
-    Type,
-    Other,
-}
-
-/// The name of a member below the top level, written into `feed`.
-struct MemberName<'f> {
-    feed: &'f mut Feed,
-}
-
-impl<'de> DeserializeSeed<'de> for MemberName<'_> {
-    type Value = Member;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Member, D::Error> {
-        from.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for MemberName<'_> {
-    type Value = Member;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a name")
-    }
-
-    fn visit_str<E: Error>(self, name: &str) -> Result<Member, E> {
-        let kind = match name {
-            // Marks where Anthropic's cache ends; Claude Code moves it every turn.
-            "cache_control" => return Ok(Member::Unseen),
-            "type" => return Ok(Member::Type),
-            "role" => Member::Role,
-            "content" => Member::Content,
-            _ => Member::Other,
-        };
-        self.feed.string(Tag::Key, name.as_bytes());
-        Ok(kind)
-    }
 }
