@@ -330,11 +330,6 @@ impl Catalog {
         let shared = !entry.own_only && story.is_some_and(|story| may_share(&entry.state, story, share));
         self.is_usable(entry) && (own || shared)
     }
-
-    #[cfg(test)]
-    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<SavedState>> {
-        self.states.values().map(|entry| &entry.state)
-    }
 }
 
 /// How many tokens of a request that says `chain` the state most likely holds.

@@ -1,0 +1,172 @@
+//! Which state a request starts from, and which ones go when there is no room.
+
+use super::{LAYOUT, Server, long, session, story, usage};
+use crate::warm::{Effect, Occasion, Policy, Share, Standing, StateId, Story};
+
+fn of(user: &str, story: Story) -> Story {
+    Story { user: Some(user.into()), ..story }
+}
+
+/// A request whose preamble is 12,000 of 12,003 bytes or so.
+fn agent(word: &str) -> Story {
+    story(&long("agent", 12_000), &[word])
+}
+
+#[test]
+fn a_session_starts_from_what_it_left() {
+    let mut server = Server::small();
+    let state = server.turn("a", story("agent", &["hello"]), usage(1394, 0)).save("a");
+    let source = server.source("a", &story("agent", &["hello", "hi", "more"])).expect("its state");
+    assert_eq!((source.state, source.tokens), (state, 1394));
+    assert_eq!(server.state_for("a", &story("summary", &["of all"])), None, "it says something else now");
+}
+
+#[test]
+fn a_session_starts_from_its_newest_state_and_the_older_one_is_deleted() {
+    let mut server = Server::small();
+    let first = server.turn("a", story("", &["hello"]), usage(1394, 0)).save("a");
+    let second = server.turn("a", story("", &["hello", "hi", "more"]), usage(100, 1394)).save("a");
+    assert_eq!(server.forgotten(), [first]);
+    let next = story("", &["hello", "hi", "more", "well", "and"]);
+    assert_eq!(server.state_for("a", &next), Some(second));
+}
+
+#[test]
+fn a_new_session_starts_from_what_another_one_began_with() {
+    let mut server = Server::small();
+    let state = server.turn("a", agent("one"), usage(3075, 0)).save("a");
+    let source = server.source("b", &agent("two")).expect("a shared beginning");
+    assert_eq!(source.state, state);
+    assert!((3000..3075).contains(&source.tokens), "{}", source.tokens);
+}
+
+#[test]
+fn the_state_that_others_begin_with_outlives_its_sessions_later_ones() {
+    let mut server = Server::small();
+    let first = server.turn("a", agent("one"), usage(3075, 0)).save("a");
+    let more = story(&long("agent", 12_000), &["one", &long("work", 30_000)]);
+    let second = server.turn("a", more.clone(), usage(8000, 3075)).save("a");
+    assert_eq!(server.forgotten(), []);
+    assert_eq!(server.state_for("a", &more), Some(second));
+    assert_eq!(server.state_for("b", &agent("two")), Some(first));
+    let third = server.turn("b", agent("two"), usage(50, 3028)).save("b");
+    let last = server.turn("a", more.clone(), usage(8000, 3075)).save("a");
+    assert_eq!(server.forgotten(), [first, second], "there is another one to begin with");
+    assert_eq!((server.state_for("c", &agent("x")), server.state_for("a", &more)), (Some(third), Some(last)));
+}
+
+#[test]
+fn a_state_is_not_used_for_a_request_that_shares_half_of_it_or_less() {
+    let mut server = Server::small();
+    server.turn("a", story(&long("agent", 5000), &[&long("one", 5000)]), usage(2500, 0)).save("a");
+    assert_eq!(server.state_for("b", &story(&long("agent", 5000), &["two"])), None);
+}
+
+#[test]
+fn nobody_starts_from_what_another_users_session_left() {
+    let mut server = Server::small();
+    let state = server.turn("ann/a", of("ann", agent("one")), usage(3075, 0)).save("ann/a");
+    assert_eq!(server.state_for("bob/b", &of("bob", agent("two"))), None);
+    assert_eq!(server.state_for("b", &agent("two")), None);
+    assert_eq!(server.state_for("ann/b", &of("ann", agent("two"))), Some(state));
+    assert!(server.warm.shared_reading(&of("ann", agent("x")), &of("ann", agent("y"))) > 1.0);
+    assert!(server.warm.shared_reading(&of("bob", agent("x")), &of("ann", agent("y"))) < 1e-9);
+}
+
+#[test]
+fn everybody_starts_from_everything_where_the_user_wants_it_so() {
+    let policy = Policy { share: Share::All, ..Policy::default() };
+    let mut server = Server::with(policy, LAYOUT, 20_000);
+    let state = server.turn("ann/a", of("ann", agent("one")), usage(3075, 0)).save("ann/a");
+    assert_eq!(server.state_for("bob/b", &of("bob", agent("two"))), Some(state));
+    assert!(server.warm.shared_reading(&of("bob", agent("x")), &of("ann", agent("y"))) > 1.0);
+}
+
+#[test]
+fn a_request_without_a_text_starts_from_what_its_session_left_without_one() {
+    let mut server = Server::small();
+    let state = server.turn("a", Story::default(), usage(1394, 0)).save("a");
+    let source = server.warm.source_for(&session("a"), None).expect("its state");
+    assert_eq!((source.state, source.tokens), (state, 1394));
+    assert_eq!(server.warm.source_for(&session("b"), None), None);
+    server.turn("c", agent("one"), usage(3075, 0)).save("c");
+    assert_eq!(server.warm.source_for(&session("c"), None), None);
+}
+
+#[test]
+fn a_state_that_takes_longer_to_restore_than_to_read_is_not_restored() {
+    let mut server = Server::with(Policy::default(), 1 << 30, 8_000_000);
+    server.turn("a", story("agent", &["hello"]), usage(1394, 0)).save("a");
+    assert_eq!(server.state_for("a", &story("agent", &["hello", "hi"])), None);
+}
+
+#[test]
+fn the_state_of_who_has_long_been_away_makes_room_for_who_is_there() {
+    let mut server = Server::small();
+    server.warm.room(60_000_000);
+    let old = server.turn("old", story("one", &["hello"]), usage(1394, 0)).save("old");
+    server.pass(3600);
+    let mid = server.turn("mid", story("two", &["hello"]), usage(1394, 0)).save("mid");
+    server.turn("new", story("three", &["hello"]), usage(1394, 0));
+    assert!(server.pays("new", Occasion::Eviction, 0));
+    server.save("new");
+    assert_eq!(server.forgotten(), [old]);
+    assert!(server.state_for("mid", &story("two", &["hello", "hi"])) == Some(mid));
+    assert!(server.warm.snapshot().bytes <= 60_000_000);
+}
+
+#[test]
+fn a_state_never_drives_out_one_that_is_worth_more() {
+    let mut server = Server::small();
+    server.warm.room(30_000_000);
+    for _ in 0..6 {
+        server.turn("steady", story("one", &["hello"]), usage(1394, 0)).pass(20);
+    }
+    server.turn("steady", story("one", &["hello"]), usage(1394, 0)).save("steady");
+    server.turn("new", story("two", &["hello"]), usage(1394, 0));
+    assert!(!server.pays("new", Occasion::Eviction, 0));
+    assert!(!server.pays("new", Occasion::Eviction, 0));
+    assert_eq!(server.warm.take_effects().iter().filter(|effect| **effect == Effect::NoRoom).count(), 1);
+    server.turn("steady", story("one", &["hello", "hi", "more"]), usage(200, 1394));
+    assert!(!server.pays("steady", Occasion::Eviction, 9_999));
+    server.warm.room(40_000_000);
+    assert!(
+        server.pays("steady", Occasion::Eviction, 0),
+        "a session's new state may take the place of its old one"
+    );
+}
+
+#[test]
+fn less_room_deletes_what_is_worth_least_at_once() {
+    let mut server = Server::small();
+    let states: Vec<StateId> = ["a", "b", "c"]
+        .iter()
+        .map(|name| server.turn(name, story(name, &["hello"]), usage(1394, 0)).pass(1).save(name))
+        .collect();
+    server.warm.room(60_000_000);
+    assert_eq!(server.forgotten(), states[..1]);
+}
+
+#[test]
+fn states_of_an_earlier_run_are_used_again_on_the_same_server_only() {
+    let mut server = Server::small();
+    server.turn("a", story("agent", &["hello"]), usage(1394, 0)).save("a");
+    let effects = server.warm.take_effects();
+    let Some(Effect::Register(row)) = effects.first() else { panic!("{effects:?}") };
+    let next = story("agent", &["hello", "hi", "more"]);
+    for (fingerprint, layout, used) in
+        [("server", LAYOUT, true), ("server", 28_812, false), ("x", LAYOUT, false)]
+    {
+        let mut later = Server::with(Policy::default(), LAYOUT, 20_000);
+        later.warm.restarted();
+        later.warm.load(vec![row.clone()], later.now);
+        later.warm.served_by(fingerprint);
+        assert_eq!(later.state_for("a", &next), None, "not before it is measured");
+        assert!(later.warm.needs_measure());
+        later.warm.measured(layout);
+        assert_eq!(later.state_for("a", &next).is_some(), used, "{fingerprint} {layout}");
+        assert_eq!(later.warm.snapshot().bytes, row.bytes);
+        assert!(later.warm.begin(&session("b"), 1000, Occasion::Eviction, later.now) > row.id);
+        assert_eq!(later.warm.snapshot().standing, Standing::On);
+    }
+}
