@@ -7,10 +7,9 @@ use session_slot_identity::SessionId;
 
 use crate::chain::Chain;
 
+use super::sharing::{donates, gives_preamble, is_enough, may_share, shared_tokens};
 use super::types::{SavedState, Share, StateId, Story};
 
-/// llama-server reuses nothing of a named slot's state unless the request shares half of it. Estimates are a bit off.
-const LEAST_SHARE: f64 = 0.55;
 /// So many files are enough.
 const MOST_STATES: usize = 10_000;
 /// Until the folder has been looked at: the most that is taken by default.
@@ -329,43 +328,6 @@ impl Catalog {
         let own = session == Some(entry.state.session.as_str());
         let shared = !entry.own_only && story.is_some_and(|story| may_share(&entry.state, story, share));
         self.is_usable(entry) && (own || shared)
-    }
-}
-
-/// How many tokens of a request that says `chain` the state most likely holds.
-pub(super) fn shared_tokens(state: &SavedState, chain: &Chain) -> u64 {
-    let common = state.chain.common(chain);
-    match common == state.chain.nodes().len() && common > 0 {
-        true => state.prompt,
-        false => (state.prompt as f64 * state.chain.share(common)) as u64,
-    }
-}
-
-/// So many tokens of so many are enough for llama-server to reuse any.
-pub(super) fn is_enough(shared: u64, of: u64) -> bool {
-    shared > 0 && shared as f64 >= LEAST_SHARE * of as f64
-}
-
-/// The tokens a new session with the state's preamble would be spared, if there are enough of them.
-pub(super) fn donates(state: &SavedState) -> Option<u64> {
-    let preamble = preamble_tokens(state);
-    is_enough(preamble, state.tokens).then_some(preamble)
-}
-
-/// Tokens of the state's preamble.
-pub(super) fn preamble_tokens(state: &SavedState) -> u64 {
-    (state.prompt as f64 * state.chain.share(state.chain.preamble())) as u64
-}
-
-fn gives_preamble(state: &SavedState, chain: &Chain) -> bool {
-    let preamble = chain.preamble();
-    state.chain.common(chain) >= preamble && state.chain.preamble() == preamble && donates(state).is_some()
-}
-
-fn may_share(state: &SavedState, story: &Story, share: Share) -> bool {
-    match share {
-        Share::All => true,
-        Share::SameKey => state.user.as_deref() == story.user.as_deref(),
     }
 }
 

@@ -11,6 +11,7 @@
 //! * `ram`: how often the server's own RAM cache helps;
 //! * `turns`: what each session's last turn said and left;
 //! * `catalog`: which states there are, whose they are, and what they begin with;
+//! * `sharing`: how much of a state another request shares;
 //! * `worth`: what pays;
 //! * `trust`: whether restored states are in fact reused.
 
@@ -19,6 +20,7 @@ mod costs;
 mod preambles;
 mod ram;
 mod returns;
+mod sharing;
 #[cfg(test)]
 mod tests;
 mod trust;
@@ -212,7 +214,7 @@ impl Warm {
             self.costs.turn(usage, turn.story.as_ref().map(|story| story.chain.len()));
         }
         if let Some((state, usage)) = turn.restored.zip(turn.usage) {
-            self.judge(state, turn.story.as_deref(), usage);
+            self.judge(name, state, turn.story.as_deref(), usage);
         }
         let is_new = self.turns.last(name).is_none() && self.catalog.own(name).next().is_none();
         if let Some(story) = turn.story.as_ref().filter(|_| is_new) {
@@ -221,19 +223,19 @@ impl Warm {
         self.effects.extend(self.turns.ended(name, &turn).map(Effect::Reread));
     }
 
-    fn judge(&mut self, state: StateId, story: Option<&Story>, usage: Usage) {
+    fn judge(&mut self, session: &str, state: StateId, story: Option<&Story>, usage: Usage) {
         match self.trust.judge(state, story, usage) {
             Some(Verdict::Reused) => {
                 self.counts.reused += 1;
                 self.counts.tokens_spared += usage.cached;
             }
-            Some(Verdict::Missed) => {
+            Some(verdict) => {
                 self.counts.unreused += 1;
-                self.forget(state);
-            }
-            Some(Verdict::Misjudged) => {
-                self.counts.unreused += 1;
-                self.catalog.keep_from_others(state);
+                let own = self.catalog.get(state).is_some_and(|state| state.session == session);
+                match verdict {
+                    Verdict::Misjudged if !own => self.catalog.keep_from_others(state),
+                    _ => self.forget(state),
+                }
             }
             None => {}
         }

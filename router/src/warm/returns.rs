@@ -94,14 +94,18 @@ impl Returns {
 
     /// The chance that `session` comes back. It is certain while a request of it waits or runs.
     pub(super) fn chance_at(&self, session: &str, now: Instant) -> f64 {
-        let here = self.sessions.peek(session).and_then(|own| own.arrived);
-        let waits = here.is_some_and(|arrived| now.saturating_duration_since(arrived) < WAITS_AT_MOST);
-        if waits { 1.0 } else { self.chance(session, self.idle(session, now)) }
+        if self.is_here(session, now) { 1.0 } else { self.chance(session, self.idle(session, now)) }
     }
 
-    /// Seconds until then.
+    /// Seconds until then, at least 1.
     pub(super) fn expected_at(&self, session: &str, now: Instant) -> f64 {
-        self.expected(session, self.idle(session, now))
+        if self.is_here(session, now) { 1.0 } else { self.expected(session, self.idle(session, now)) }
+    }
+
+    /// A request of it waits or runs.
+    fn is_here(&self, session: &str, now: Instant) -> bool {
+        let here = self.sessions.peek(session).and_then(|own| own.arrived);
+        here.is_some_and(|arrived| now.saturating_duration_since(arrived) < WAITS_AT_MOST)
     }
 
     /// Seconds since `session` was last there.
@@ -277,7 +281,7 @@ mod tests {
         let mut clock = Clock::new();
         clock.turn("a").pass(3600);
         clock.returns.arrived("a", clock.now);
-        assert!((clock.chance("a") - 1.0).abs() < 1e-9);
+        assert!((clock.chance("a") - 1.0).abs() < 1e-9 && (clock.expected("a") - 1.0).abs() < 1e-9);
         clock.pass(3600);
         assert!(clock.chance("a") < 1.0, "it has been given up");
     }

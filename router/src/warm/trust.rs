@@ -8,7 +8,7 @@ use lru::LruCache;
 use crate::usage::Usage;
 
 use super::types::{SavedState, Standing, StateId, Story};
-use super::{SLACK, catalog};
+use super::{SLACK, sharing};
 
 /// States that turns under way have started from.
 const UNDER_WAY: NonZeroUsize = NonZeroUsize::new(256).unwrap();
@@ -74,9 +74,9 @@ impl Trust {
 
 fn verdict(state: &SavedState, story: Option<&Story>, usage: Usage) -> Option<Verdict> {
     let chain = story.map(|story| &story.chain).filter(|chain| !chain.is_empty());
-    let whole = chain.is_none_or(|chain| state.chain.common(chain) == state.chain.nodes().len());
-    let promised = chain.map_or(state.prompt, |chain| catalog::shared_tokens(state, chain));
-    if !catalog::is_enough(promised, state.tokens) {
+    let whole = chain.is_none_or(|chain| sharing::is_beginning(state, chain));
+    let promised = chain.map_or(state.prompt, |chain| sharing::shared_tokens(state, chain));
+    if !sharing::is_enough(promised, state.tokens) {
         return None;
     }
     // The answer may be missing in the next request, where the agent drops the thinking: so its tokens are not promised.

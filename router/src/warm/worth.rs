@@ -5,7 +5,7 @@ use std::time::Instant;
 use session_slot_identity::SessionId;
 
 use super::types::{Occasion, SavedState, Source, Story};
-use super::{SLACK, Warm, catalog};
+use super::{SLACK, Warm, sharing};
 
 /// Seconds are estimates, and writing wears the disk: a save has to pay by so much.
 const MARGIN: f64 = 1.25;
@@ -33,7 +33,7 @@ impl Warm {
         now: Instant,
     ) -> bool {
         let bytes = self.costs.bytes_of(tokens);
-        let lost = tokens.saturating_sub(self.covering(session).map_or(0, |state| state.tokens));
+        let lost = tokens.saturating_sub(self.covering(session).map_or(0, |(_, tokens)| tokens));
         let chance = self.returns.chance_at(session, now);
         let restoring = self.costs.restore_time(self.costs.bytes_of(lost));
         let spared = (self.costs.read_time(lost) - restoring) * chance;
@@ -56,9 +56,9 @@ impl Warm {
         let Some((last, story)) = last.and_then(|last| Some((last, last.story.as_deref()?))) else {
             return 0.0;
         };
-        let preamble = (last.prompt as f64 * story.chain.share(story.chain.preamble())) as u64;
+        let preamble = sharing::preamble_tokens(last.prompt, &story.chain);
         if preamble < self.policy.min_tokens
-            || !catalog::is_enough(preamble, tokens)
+            || !sharing::is_enough(preamble, tokens)
             || self.catalog.covers_preamble(story, self.policy.share)
         {
             return 0.0;
@@ -73,10 +73,10 @@ impl Warm {
         let chance = self.returns.chance_at(session, now);
         let own = (self.costs.read_time(tokens) - self.costs.restore_time(bytes)).max(0.0) * chance;
         let limit = own.max(self.spared_to_others(session, tokens)) / bytes.max(1) as f64;
-        let covering = self.covering(session).map(|state| state.id);
+        let covering = self.covering(session).map(|(state, _)| state.id);
         self.catalog.victims(bytes.max(1), limit, |state| {
             // The new one takes its place.
-            if Some(state.id) == covering && catalog::donates(state).is_none() {
+            if Some(state.id) == covering && sharing::donates(state).is_none() {
                 0.0
             } else {
                 self.value(state, now)
@@ -88,24 +88,27 @@ impl Warm {
     pub(super) fn value(&self, state: &SavedState, now: Instant) -> f64 {
         let restoring = self.costs.restore_time(state.bytes);
         let spares = |tokens, chance: f64| (self.costs.read_time(tokens) - restoring).max(0.0) * chance;
-        let is_newest = self.covering(&state.session).is_some_and(|newest| newest.id == state.id);
+        let covered = self.covering(&state.session).filter(|(newest, _)| newest.id == state.id);
         let own =
-            if is_newest { spares(state.tokens, self.returns.chance_at(&state.session, now)) } else { 0.0 };
-        let others = catalog::donates(state).filter(|tokens| *tokens >= self.policy.min_tokens);
+            covered.map_or(0.0, |(_, tokens)| spares(tokens, self.returns.chance_at(&state.session, now)));
+        let others = sharing::donates(state).filter(|tokens| *tokens >= self.policy.min_tokens);
         let others = others.map_or(0.0, |tokens| spares(tokens, self.preambles.chance()));
         (own + others) / state.bytes.max(1) as f64
     }
 
-    /// The session's own usable state with which its last turn begins.
-    fn covering(&self, session: &str) -> Option<&SavedState> {
+    /// The session's own usable state from which its next turn would start, and how many tokens of the last one it holds.
+    fn covering(&self, session: &str) -> Option<(&SavedState, u64)> {
         let last = self.turns.last(session).map(|last| last.story.as_deref());
-        let mut own = self.catalog.own(session).map(|state| &**state);
-        own.find(|state| match last {
-            // An earlier run of the router knew what it said.
-            None => true,
-            Some(None) => state.chain.is_empty(),
-            Some(Some(story)) => state.chain.common(&story.chain) == state.chain.nodes().len(),
-        })
+        let own = self.catalog.own(session).map(|state| match last {
+            // Only an earlier run of the router knew what it said.
+            None => (&**state, state.tokens),
+            Some(Some(story)) if sharing::is_beginning(state, &story.chain) => (&**state, state.tokens),
+            Some(Some(story)) => (&**state, sharing::shared_tokens(state, &story.chain)),
+            Some(None) if state.chain.is_empty() => (&**state, state.tokens),
+            Some(None) => (&**state, 0),
+        });
+        own.filter(|(state, tokens)| sharing::is_enough(*tokens, state.tokens))
+            .max_by_key(|(_, tokens)| *tokens)
     }
 
     /// Seconds until what `session` has in its slot is there again once the slot is lost.
@@ -114,8 +117,8 @@ impl Warm {
         if !self.is_on() {
             return cold;
         }
-        let covering = self.covering(session).map_or((0, 0), |state| (state.tokens, state.bytes));
-        let (covered, bytes) = covering;
+        let covering = self.covering(session);
+        let (covered, bytes) = covering.map_or((0, 0), |(state, tokens)| (tokens, state.bytes));
         let rest = tokens.saturating_sub(covered);
         let worth = tokens >= self.policy.min_tokens && rest > SLACK;
         let seconds = if worth && self.is_worth(session, tokens, Occasion::Eviction, 0, now) {
@@ -133,7 +136,7 @@ impl Warm {
         let text = common.checked_sub(1).map_or(0, |last| other.chain.nodes()[last].end);
         let (tokens, all) = (self.costs.tokens_of(text), self.costs.tokens_of(other.chain.len()));
         let shares = self.policy.share == super::Share::All || story.user == other.user;
-        if !shares || tokens < self.policy.min_tokens || !catalog::is_enough(tokens, all) {
+        if !shares || tokens < self.policy.min_tokens || !sharing::is_enough(tokens, all) {
             return 0.0;
         }
         (self.costs.read_time(tokens) - self.costs.restore_time(self.costs.bytes_of(all))).max(0.0)

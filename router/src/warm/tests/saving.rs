@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Server, chain, long, session, story, usage};
+use crate::chain::{Chain, ChainKey};
 use crate::usage::Usage;
 use crate::warm::{Effect, Occasion, SaveError, Story};
 
@@ -77,6 +78,24 @@ fn sessions_that_never_come_back_are_not_worth_a_large_file() {
     }
     server.turn("new", story("agent", &["hello"]), fast(30_000, 0));
     assert!(!server.pays("new", Occasion::Eviction, 0));
+}
+
+#[test]
+fn a_plain_prompt_that_grows_is_covered_by_what_was_saved_of_it() {
+    let mut server = Server::large();
+    server.turn("steady", plain(100_000), fast(30_000, 0)).pass(20);
+    assert!(server.pays("steady", Occasion::Eviction, 0));
+    let state = server.save("steady");
+    server.turn("steady", plain(103_000), fast(1000, 30_000));
+    assert!(!server.pays("steady", Occasion::Eviction, 0));
+    assert_eq!(server.state_for("steady", &plain(104_000)), Some(state));
+}
+
+/// A plain prompt of so many bytes, the same from the start.
+fn plain(bytes: usize) -> Story {
+    let body = serde_json::json!({ "prompt": long("once", bytes) }).to_string();
+    let chain = Chain::of(&body.into(), &ChainKey([7; 16])).expect("a text");
+    Story { chain, user: None }
 }
 
 #[test]
