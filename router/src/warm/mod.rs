@@ -282,7 +282,11 @@ impl Warm {
             return false;
         }
         if !self.is_worth(session.as_str(), tokens, occasion, delayed, now) {
-            self.counts.not_worth.set(self.counts.not_worth.get() + 1);
+            // The same question is asked again with each look at the slots.
+            let last = self.turns.last(session.as_str()).filter(|_| occasion != Occasion::Shared);
+            if last.is_some_and(|last| !last.not_worth.replace(true)) {
+                self.counts.not_worth.set(self.counts.not_worth.get() + 1);
+            }
             return false;
         }
         let fits = self.room_for(session.as_str(), tokens, now).is_some();

@@ -2,6 +2,7 @@
 
 use crate::chain::Chain;
 
+use super::preambles;
 use super::types::{SavedState, Share, Story};
 
 /// llama-server reuses nothing of a named slot's state unless the request shares half of it. Estimates are a bit off.
@@ -38,8 +39,8 @@ pub(super) fn preamble_tokens(prompt: u64, chain: &Chain) -> u64 {
 
 /// A new session that begins as `chain` does could start from the state.
 pub(super) fn gives_preamble(state: &SavedState, chain: &Chain) -> bool {
-    let preamble = chain.preamble();
-    state.chain.common(chain) >= preamble && state.chain.preamble() == preamble && donates(state).is_some()
+    let preamble = preambles::hash(chain);
+    preamble.is_some() && preambles::hash(&state.chain) == preamble && donates(state).is_some()
 }
 
 /// Whoever says `story` may know that the state is there.

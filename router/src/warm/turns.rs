@@ -1,5 +1,6 @@
 //! What each session's last turn said and left, and why a turn read again what had been read.
 
+use std::cell::Cell;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -23,6 +24,8 @@ pub(super) struct Last {
     pub(super) prompt: u64,
     /// Tokens left in its slot; 0 if not known.
     pub(super) held: u64,
+    /// That saving it would not pay has been counted.
+    pub(super) not_worth: Cell<bool>,
 }
 
 /// The last turns of the sessions.
@@ -49,6 +52,7 @@ impl Turns {
             story: turn.story.clone(),
             prompt: turn.usage.map_or(0, |usage| usage.prompt()),
             held: turn.usage.map_or(0, |usage| usage.held()),
+            not_worth: Cell::new(false),
         };
         let before = self.last.put(session.to_owned(), last)?;
         reread(session, &before, turn.story.as_deref()?, turn.usage?)

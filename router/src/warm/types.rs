@@ -224,7 +224,7 @@ pub struct Snapshot {
     pub restore_failures: u64,
     /// Prompt tokens that restored states spared.
     pub tokens_spared: u64,
-    /// Saves that would not have paid.
+    /// Turns after which a save would not have paid.
     pub not_worth: u64,
     /// Seconds to read a prompt token, as measured.
     pub read_s_per_token: Option<f64>,
