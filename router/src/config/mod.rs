@@ -11,6 +11,7 @@ mod queue;
 mod seconds;
 mod sources;
 mod values;
+mod warm;
 mod watch;
 
 use std::ffi::OsString;
@@ -22,7 +23,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 pub use crate::identify::Rules;
-pub use crate::slots::{Concurrent, PinPolicy, Policy, Queue};
+pub use crate::slots::{Concurrent, Evict, PinPolicy, Policy, Queue};
 pub use hygiene::{Hygiene, HygieneSettings};
 pub use identity::IdentitySettings;
 pub use keepalive::{KeepAlive, KeepAliveSettings};
@@ -30,6 +31,7 @@ pub use keys::ClientKey;
 pub use queue::QueueSettings;
 pub use sources::{Args, Command, Settings};
 pub use values::{ByteSize, LogFormat, Secret, Upstream};
+pub use warm::{Warm, WarmSettings};
 pub use watch::{UpstreamSettings, Watch};
 
 use sources::{Environment, PREFIX};
@@ -59,6 +61,10 @@ pub struct Config {
     pub pin: PinPolicy,
     /// What becomes of a session's request whose slot is busy.
     pub concurrent: Concurrent,
+    /// Which session loses its slot to one that has none.
+    pub evict: Evict,
+    /// Which states are saved, and where.
+    pub warm: Warm,
     /// How many requests may wait for a slot, and how long.
     pub queue: Queue,
     /// Largest accepted request body, in bytes; at least 1.
@@ -214,9 +220,10 @@ impl Config {
         Policy {
             pin: self.pin,
             concurrent: self.concurrent,
+            evict: self.evict,
             queue: self.queue,
+            warm: self.warm.policy,
             stuck: self.upstream_watch.stuck,
-            ..Policy::default()
         }
     }
 
@@ -230,6 +237,7 @@ impl Config {
             line("state_dir", path(&self.state_dir)),
             line("pin", spelling(self.pin)),
             line("concurrent", spelling(self.concurrent)),
+            line("evict", spelling(self.evict)),
             line("max_body", integer(self.max_body)),
             line("drain", integer(self.drain.as_secs())),
             line("event_days", i64::from(self.event_days)),
@@ -242,6 +250,7 @@ impl Config {
         lines.extend(files.iter().filter_map(|(key, file)| Some(line(key, path(file.as_ref()?)))));
         let sections = [
             queue::to_toml(&self.queue),
+            warm::to_toml(&self.warm),
             keepalive::to_toml(&self.keep_alive),
             hygiene::to_toml(self.hygiene),
             identity::to_toml(&self.identity),
@@ -334,6 +343,8 @@ impl Settings {
             state_dir,
             pin: self.pin.unwrap_or_default(),
             concurrent: self.concurrent.unwrap_or_default(),
+            evict: self.evict.unwrap_or_default(),
+            warm: self.warm.unwrap_or_default().into_warm(self.warm_dir),
             queue: self.queue.unwrap_or_default().into_queue(),
             max_body: self.max_body.map_or(DEFAULT_MAX_BODY, |ByteSize(bytes)| bytes),
             drain: drain(self.drain.unwrap_or(DEFAULT_DRAIN))?,

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::slots::Queue;
 
-/// What the file says about waiting; there are no flags or variables for it. Nothing in it may be 0.
+/// What the file says about waiting; there are no flags or variables for it. Nothing but `overtake` may be 0.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct QueueSettings {
@@ -15,6 +15,7 @@ pub struct QueueSettings {
     max_wait: Option<NonZeroU32>,
     max_waiting: Option<NonZeroUsize>,
     max_per_session: Option<NonZeroUsize>,
+    overtake: Option<u32>,
 }
 
 impl QueueSettings {
@@ -25,7 +26,7 @@ impl QueueSettings {
             max_wait: wait.unwrap_or(default.max_wait),
             max_waiting: self.max_waiting.map_or(default.max_waiting, NonZeroUsize::get),
             max_per_session: self.max_per_session.map_or(default.max_per_session, NonZeroUsize::get),
-            overtake: default.overtake,
+            overtake: self.overtake.unwrap_or(default.overtake),
         }
     }
 }
@@ -38,6 +39,7 @@ pub(super) fn to_toml(queue: &Queue) -> String {
         super::line("max_wait", super::integer(queue.max_wait.as_secs())),
         super::line("max_waiting", count(queue.max_waiting)),
         super::line("max_per_session", count(queue.max_per_session)),
+        super::line("overtake", i64::from(queue.overtake)),
     ]
     .concat()
 }

@@ -15,19 +15,22 @@ use super::identity::IdentitySettings;
 use super::keepalive::KeepAliveSettings;
 use super::queue::QueueSettings;
 use super::values::{ByteSize, LogFormat};
+use super::warm::WarmSettings;
 use super::watch::UpstreamSettings;
-use crate::slots::{Concurrent, PinPolicy};
+use crate::slots::{Concurrent, Evict, PinPolicy};
 
 pub(super) const PREFIX: &str = "SLOT_ROUTER_";
 
 /// What follows `SLOT_ROUTER_` in the names of the variables that mean something.
-const VARIABLES: [&str; 15] = [
+const VARIABLES: [&str; 17] = [
     "CONFIG",
     "LISTEN",
     "UPSTREAM",
     "STATE_DIR",
     "PIN",
     "CONCURRENT",
+    "EVICT",
+    "WARM_DIR",
     "MAX_BODY",
     "DRAIN",
     "EVENT_DAYS",
@@ -59,8 +62,9 @@ EXAMPLES:
 
 Each option can also be set in the environment as SLOT_ROUTER_ and its name (SLOT_ROUTER_MAX_BODY,
 SLOT_ROUTER_ALLOWED_HOSTS with commas) or in the file (max_body = \"64MiB\", allowed_hosts = [\"gpu.lan\"]).
-Where sessions are looked for, how many requests may wait, what they get meanwhile and what is changed in them for more
-reuse is set in the file only, in its sections [identity], [queue], [keepalive] and [hygiene]. Flags beat the environment, the environment beats the file. An empty
+Where sessions are looked for, how many requests may wait, what they get meanwhile, what is changed in them for more
+reuse and which states are saved is set in the file only, in its sections [identity], [queue], [keepalive], [hygiene]
+and [warm] (--warm-dir is dir in [warm]). Flags beat the environment, the environment beats the file. An empty
 variable counts as absent.";
 
 /// The command line.
@@ -116,6 +120,13 @@ pub struct Settings {
     /// What becomes of a session's request while its slot is busy with another [default: wait]
     #[arg(long)]
     pub concurrent: Option<Concurrent>,
+    /// Which session loses its slot to one that has none [default: lru]
+    #[arg(long)]
+    pub evict: Option<Evict>,
+    /// llama-server's --slot-save-path, where saved states are checked, renamed and removed [default: by name alone]
+    #[arg(long, value_name = "DIR")]
+    #[serde(skip)]
+    pub warm_dir: Option<PathBuf>,
     /// Largest request body, in bytes or with KiB, MiB, GiB [default: 256MiB]
     #[arg(long, value_name = "BYTES")]
     pub max_body: Option<ByteSize>,
@@ -152,6 +163,9 @@ pub struct Settings {
     /// What is changed in requests so that more of them can be reused; only in the file.
     #[arg(skip)]
     pub hygiene: Option<HygieneSettings>,
+    /// Which states are saved; but for the folder only in the file.
+    #[arg(skip)]
+    pub warm: Option<WarmSettings>,
 }
 
 impl Settings {
@@ -175,6 +189,8 @@ impl Settings {
             state_dir: self.state_dir.or(lower.state_dir),
             pin: self.pin.or(lower.pin),
             concurrent: self.concurrent.or(lower.concurrent),
+            evict: self.evict.or(lower.evict),
+            warm_dir: self.warm_dir.or(lower.warm_dir),
             max_body: self.max_body.or(lower.max_body),
             drain: self.drain.or(lower.drain),
             event_days: self.event_days.or(lower.event_days),
@@ -187,6 +203,7 @@ impl Settings {
             keepalive: self.keepalive.or(lower.keepalive),
             queue: self.queue.or(lower.queue),
             hygiene: self.hygiene.or(lower.hygiene),
+            warm: self.warm.or(lower.warm),
         }
     }
 }
@@ -230,6 +247,8 @@ impl Environment {
             state_dir: self.get("STATE_DIR", path)?,
             pin: self.get("PIN", choice::<PinPolicy>)?,
             concurrent: self.get("CONCURRENT", choice::<Concurrent>)?,
+            evict: self.get("EVICT", choice::<Evict>)?,
+            warm_dir: self.get("WARM_DIR", path)?,
             max_body: self.get("MAX_BODY", str::parse::<ByteSize>)?,
             drain: self.get("DRAIN", str::parse::<u64>)?,
             event_days: self.get("EVENT_DAYS", str::parse::<u32>)?,
@@ -242,6 +261,7 @@ impl Environment {
             keepalive: None,
             queue: None,
             hygiene: None,
+            warm: None,
         })
     }
 

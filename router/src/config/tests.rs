@@ -32,6 +32,8 @@ fn nothing_given_means_the_documented_defaults() {
     assert_eq!(config.database(), Path::new("./router.sqlite"));
     assert_eq!(config.pin, PinPolicy::Auto);
     assert_eq!(config.concurrent, Concurrent::Wait);
+    assert_eq!(config.evict, Evict::Lru);
+    assert_eq!(config.warm, Warm::default());
     assert_eq!(config.policy(), Policy::default());
     assert_eq!(config.max_body, 268_435_456);
     assert_eq!(config.drain, Duration::from_secs(30));
@@ -67,6 +69,8 @@ fn every_setting_can_come_from_each_source() {
         ("STATE_DIR", "/s"),
         ("PIN", "always"),
         ("CONCURRENT", "spill"),
+        ("EVICT", "cost"),
+        ("WARM_DIR", "/w"),
         ("MAX_BODY", "7"),
         ("DRAIN", "8"),
         ("EVENT_DAYS", "9"),
@@ -116,6 +120,11 @@ fn a_bad_value_in_the_file_is_refused_with_its_line_and_a_way_out() {
         ("\nmax_body = 1.5\n", "number of bytes"),
         ("\npin = \"sometimes\"\n", "`auto`"),
         ("\nconcurrent = \"both\"\n", "`spill`"),
+        ("\nevict = \"me\"\n", "`cost`"),
+        ("\nwarm_dir = \"/w\"\n", "`warm`"),
+        ("[warm]\nshare = \"some\"\n", "`same_key`"),
+        ("[warm]\nmax_bytes = 0\n", "size above 0"),
+        ("[warm]\nmin_tokens = -1\n", "u64"),
         ("\ndrain = \"30s\"\n", "u64"),
         ("\ndrain = \n", ""),
         ("\ndrain = 1\ndrain = 2\n", "duplicate"),
@@ -128,9 +137,11 @@ fn a_bad_value_in_the_file_is_refused_with_its_line_and_a_way_out() {
 
 #[test]
 fn what_the_file_says_of_the_queue_is_in_force_and_printed() {
-    let (_dir, path) = file("[upstream]\nstuck = 0\n[queue]\nmax_wait = 7\nmax_per_session = 1\n");
+    let (_dir, path) =
+        file("[upstream]\nstuck = 0\n[queue]\nmax_wait = 7\nmax_per_session = 1\novertake = 0\n");
     let config = resolve(&["--config", &path], &[]).unwrap();
-    let queue = Queue { max_wait: Duration::from_secs(7), max_per_session: 1, ..Queue::default() };
+    let max_wait = Duration::from_secs(7);
+    let queue = Queue { max_wait, max_per_session: 1, overtake: 0, ..Queue::default() };
     assert_eq!((config.queue, config.upstream_watch.stuck), (queue, None));
     let (_dir, path) = file(&config.to_toml());
     let again = resolve(&["--config", &path], &[]).unwrap();
@@ -147,6 +158,26 @@ fn hygiene_is_off_unless_the_file_wants_it_and_is_printed() {
     assert!(resolve(&["--config", &path], &[]).unwrap().hygiene.claude_code);
     let (_dir, path) = file("[hygiene]\nclaude = true\n");
     assert!(complaint(&["--config", &path], &[]).contains("claude_code"));
+}
+
+#[test]
+fn what_the_file_says_of_saved_states_is_in_force_and_printed() {
+    let (_dir, path) = file(
+        "[warm]\nenabled = false\ndir = \"/w\"\nmax_bytes = \"2GiB\"\nmin_tokens = 9\nshare = \"all\"\n",
+    );
+    let config = resolve(&["--config", &path], &[]).unwrap();
+    let policy = crate::warm::Policy { enabled: false, min_tokens: 9, share: crate::warm::Share::All };
+    let warm = Warm { policy, dir: Some(PathBuf::from("/w")), max_bytes: Some(2 << 30) };
+    assert_eq!((&config.warm, config.policy().warm), (&warm, policy));
+    let (_dir, path) = file(&config.to_toml());
+    assert_eq!(resolve(&["--config", &path], &[]).unwrap().warm, warm);
+}
+
+#[test]
+fn the_folder_of_saved_states_given_as_a_flag_beats_the_files() {
+    let (_dir, path) = file("[warm]\ndir = \"/file\"\nmin_tokens = 9\n");
+    let config = resolve(&["--config", &path, "--warm-dir=/flag"], &[]).unwrap();
+    assert_eq!((config.warm.dir, config.warm.policy.min_tokens), (Some(PathBuf::from("/flag")), 9));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use clap::builder::PossibleValue;
 use serde::{Deserialize, Deserializer, de};
 
 use super::ConfigError;
-use crate::slots::{Concurrent, PinPolicy};
+use crate::slots::{Concurrent, Evict, PinPolicy};
 
 const DEFAULT_UPSTREAM: &str = "127.0.0.1:8080";
 
@@ -69,6 +69,21 @@ impl ValueEnum for Concurrent {
             Self::Spill => {
                 PossibleValue::new("spill").help("It takes a free slot for this once, if none is harmed")
             }
+        })
+    }
+}
+
+/// The spellings of [`Evict`] as a flag.
+impl ValueEnum for Evict {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Lru, Self::Cost]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(match self {
+            Self::Lru => PossibleValue::new("lru").help("The one whose slot was used least recently"),
+            Self::Cost => PossibleValue::new("cost")
+                .help("The one whose loss costs least, by what it reads and when it returns"),
         })
     }
 }
