@@ -1,22 +1,29 @@
-//! The HTTP client to llama-server: forward a request, read `/slots` and `/props`, prime a slot.
+//! The HTTP client to llama-server.
+//!
+//! * here: forward a request;
+//! * `info`: what the server says of its slots and of itself;
+//! * `states`: what a slot holds is primed, saved, restored and erased.
+
+mod info;
+mod states;
 
 use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST};
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{HttpConnector, capture_connection};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use serde::Deserialize;
 use thiserror::Error;
 
+pub use info::Props;
+
 use crate::config::{Config, Upstream as Address};
-use crate::slots::{Progress, Reading, SeenSlot, SlotId};
 
 /// llama-server closes a connection after five idle seconds; one that is given up earlier is never found closed.
 const IDLE: Duration = Duration::from_secs(3);
@@ -64,77 +71,6 @@ pub enum UpstreamError {
     /// The path can't be put behind the base URL.
     #[error("the request's path can't be forwarded: {0}")]
     Path(#[from] http::Error),
-}
-
-/// What `/props` tells.
-#[derive(Debug, Clone, Default, Deserialize, PartialEq, Eq)]
-pub struct Props {
-    /// How many slots there are; `None` in llama.cpp's own router mode.
-    pub total_slots: Option<u32>,
-    /// The build.
-    #[serde(default)]
-    pub build_info: String,
-    /// The model's name.
-    #[serde(default)]
-    pub model_alias: String,
-    #[serde(default)]
-    default_generation_settings: GenerationSettings,
-}
-
-#[derive(Debug, Clone, Default, Deserialize, PartialEq, Eq)]
-struct GenerationSettings {
-    n_ctx: Option<u64>,
-}
-
-impl Props {
-    /// Context per slot, in tokens.
-    #[must_use]
-    pub fn context(&self) -> Option<u64> {
-        self.default_generation_settings.n_ctx
-    }
-
-    /// What has to be the same for stored marks to mean anything: build, model, slots and context.
-    #[must_use]
-    pub fn fingerprint(&self) -> String {
-        let number = |number: Option<u64>| number.map_or_else(|| "?".to_owned(), |number| number.to_string());
-        let slots = number(self.total_slots.map(u64::from));
-        format!("{} {} slots={slots} ctx={}", self.build_info, self.model_alias, number(self.context()))
-    }
-}
-
-#[derive(Deserialize)]
-struct SlotEntry {
-    id_task: Option<i64>,
-    n_prompt_tokens: Option<u64>,
-    #[serde(default)]
-    is_processing: bool,
-    n_prompt_tokens_processed: Option<u64>,
-    next_token: Option<NextToken>,
-}
-
-/// How far the answer has come: an array of one, or in older builds the object itself.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum NextToken {
-    Many(Vec<Decoded>),
-    One(Decoded),
-    /// Whatever else a build may say here is no reason to lose the slots.
-    Other(serde::de::IgnoredAny),
-}
-
-#[derive(Deserialize)]
-struct Decoded {
-    n_decoded: Option<u64>,
-}
-
-impl NextToken {
-    fn decoded(&self) -> Option<u64> {
-        match self {
-            Self::Many(tokens) => tokens.first()?.n_decoded,
-            Self::One(token) => token.n_decoded,
-            Self::Other(_) => None,
-        }
-    }
 }
 
 impl Upstream {
@@ -231,56 +167,10 @@ impl Upstream {
         }
     }
 
-    /// Asks `/slots`. Never [`Reading::Silent`]: how long to wait is the caller's to say.
-    pub async fn slots(&self) -> Reading {
-        match self.get("/slots").await {
-            Ok((StatusCode::OK, body)) => match serde_json::from_slice::<Vec<SlotEntry>>(&body) {
-                Ok(entries) if !entries.is_empty() => {
-                    Reading::Slots(entries.into_iter().map(SeenSlot::from).collect())
-                }
-                _ => self.blind().await,
-            },
-            Ok((StatusCode::SERVICE_UNAVAILABLE, _)) => Reading::Loading,
-            Ok(_) => self.blind().await,
-            Err(UpstreamError::Unreachable { refused: true, .. }) => Reading::Refused,
-            // Not a word about the server: a network in trouble, or this process out of file descriptors.
-            Err(_) => Reading::Silent,
-        }
-    }
-
-    async fn blind(&self) -> Reading {
-        Reading::Blind(self.props().await.and_then(|props| props.total_slots).filter(|count| *count > 0))
-    }
-
-    /// Asks `/props`; `None` if there is none.
-    pub async fn props(&self) -> Option<Props> {
-        let (status, body) = self.get("/props").await.ok()?;
-        (status == StatusCode::OK).then(|| serde_json::from_slice(&body).ok())?
-    }
-
     async fn get(&self, path: &'static str) -> Result<(StatusCode, Bytes), UpstreamError> {
         let mut request = Request::new(Body::empty());
         *request.uri_mut() = Uri::from_static(path);
         self.read(request).await
-    }
-
-    /// Fills `slot` with a one-word prompt, so that llama-server saves what is in it and, for the next request that
-    /// names it, looks for that request's own state in its RAM cache.
-    ///
-    /// # Errors
-    /// See [`UpstreamError`]. An answer with an error status is none: the request itself will tell.
-    pub async fn prime(
-        &self,
-        slot: SlotId,
-        credentials: &[(http::HeaderName, HeaderValue)],
-    ) -> Result<(), UpstreamError> {
-        let body = format!(r#"{{"prompt":"x","n_predict":0,"id_slot":{slot}}}"#);
-        let mut request = Request::new(Body::from(body));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = Uri::from_static("/completion");
-        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        request.headers_mut().extend(credentials.iter().cloned());
-        self.read(request).await.map(drop)
     }
 
     async fn read(&self, request: Request<Body>) -> Result<(StatusCode, Bytes), UpstreamError> {
@@ -290,19 +180,5 @@ impl Upstream {
         let body = body
             .map_err(|error| UpstreamError::Broken { address: self.address(), reason: error.to_string() })?;
         Ok((status, body.to_bytes()))
-    }
-}
-
-impl From<SlotEntry> for SeenSlot {
-    fn from(entry: SlotEntry) -> Self {
-        Self {
-            id_task: entry.id_task,
-            tokens: entry.n_prompt_tokens,
-            processing: entry.is_processing,
-            progress: Progress {
-                read: entry.n_prompt_tokens_processed,
-                generated: entry.next_token.and_then(|token| token.decoded()),
-            },
-        }
     }
 }

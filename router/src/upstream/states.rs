@@ -1,0 +1,149 @@
+//! What a slot holds is primed, saved, restored and erased.
+//!
+//! Only idle slots under a lease are acted upon: what llama-server puts off because a slot is busy wakes nobody later.
+//! An error of type [`UpstreamError`] means that the server may be at it all the same, except
+//! [`UpstreamError::Unreachable`].
+
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::{Upstream, UpstreamError};
+use crate::slots::SlotId;
+use crate::warm::{RestoreError, SaveError, Written};
+
+/// Emptying a slot moves no data.
+const ERASE: Duration = Duration::from_secs(60);
+
+/// The answer to a save or a restore.
+#[derive(Deserialize)]
+struct Done {
+    #[serde(alias = "n_saved", alias = "n_restored")]
+    tokens: u64,
+    #[serde(alias = "n_written", alias = "n_read")]
+    bytes: u64,
+}
+
+impl Done {
+    fn read(body: &Bytes, took: Duration) -> Option<Written> {
+        let Self { tokens, bytes } = serde_json::from_slice(body).ok()?;
+        Some(Written { tokens, bytes, took })
+    }
+}
+
+impl Upstream {
+    /// Fills `slot` with a one-word prompt, so that llama-server saves what is in it and, for the next request that
+    /// names it, looks for that request's own state in its RAM cache. Whether the server did.
+    ///
+    /// # Errors
+    /// See [`UpstreamError`]. An answer with an error status is none: the request itself will tell.
+    pub async fn prime(
+        &self,
+        slot: SlotId,
+        credentials: &[(HeaderName, HeaderValue)],
+    ) -> Result<bool, UpstreamError> {
+        let body = format!(r#"{{"prompt":"x","n_predict":0,"id_slot":{slot}}}"#);
+        let mut request = post(Uri::from_static("/completion"), body);
+        request.headers_mut().extend(credentials.iter().cloned());
+        Ok(self.read(request).await?.0 == StatusCode::OK)
+    }
+
+    /// Whether the server saves and restores at all. It is asked with a name that it refuses, so that no slot is
+    /// touched. `None`: no answer, or one that says nothing about it.
+    pub async fn can_save(&self) -> Option<bool> {
+        let (status, _) = self.act(SlotId(0), "save", Some("/")).await.ok()?;
+        match status {
+            StatusCode::BAD_REQUEST => Some(true),
+            StatusCode::NOT_IMPLEMENTED => Some(false),
+            _ => None,
+        }
+    }
+
+    /// Has `slot` saved into the file `name` of the server's folder.
+    ///
+    /// # Errors
+    /// See [`UpstreamError`]; also if there is no answer within `limit`.
+    pub async fn save(
+        &self,
+        slot: SlotId,
+        name: &str,
+        limit: Duration,
+    ) -> Result<Result<Written, SaveError>, UpstreamError> {
+        let begun = Instant::now();
+        let (status, body) = self.within(limit, self.act(slot, "save", Some(name))).await?;
+        Ok(match status {
+            StatusCode::OK => match Done::read(&body, begun.elapsed()) {
+                // An empty slot is saved as well.
+                Some(written) if written.tokens > 0 => Ok(written),
+                _ => Err(SaveError::Failed),
+            },
+            StatusCode::NOT_IMPLEMENTED => Err(SaveError::Unsupported),
+            // "Unable to save slot": the file could not be written to its end.
+            StatusCode::INTERNAL_SERVER_ERROR => Err(SaveError::NoRoom),
+            _ => Err(SaveError::Failed),
+        })
+    }
+
+    /// Has `slot` hold what the file `name` of the server's folder says.
+    ///
+    /// # Errors
+    /// See [`UpstreamError`]; also if there is no answer within `limit`.
+    pub async fn restore(
+        &self,
+        slot: SlotId,
+        name: &str,
+        limit: Duration,
+    ) -> Result<Result<Written, RestoreError>, UpstreamError> {
+        let begun = Instant::now();
+        let (status, body) = self.within(limit, self.act(slot, "restore", Some(name))).await?;
+        Ok(match status {
+            StatusCode::OK => Done::read(&body, begun.elapsed()).ok_or(RestoreError::Refused),
+            StatusCode::NOT_IMPLEMENTED => Err(RestoreError::Unsupported),
+            _ => Err(RestoreError::Refused),
+        })
+    }
+
+    /// Empties `slot`.
+    ///
+    /// # Errors
+    /// See [`UpstreamError`]. An answer with an error status is none: the request that follows will tell.
+    pub async fn erase(&self, slot: SlotId) -> Result<(), UpstreamError> {
+        self.within(ERASE, self.act(slot, "erase", None)).await.map(drop)
+    }
+
+    async fn act(
+        &self,
+        slot: SlotId,
+        action: &str,
+        name: Option<&str>,
+    ) -> Result<(StatusCode, Bytes), UpstreamError> {
+        let uri = Uri::try_from(format!("/slots/{slot}?action={action}")).map_err(http::Error::from)?;
+        let body = name.map_or(Value::Object(serde_json::Map::new()), |name| json!({ "filename": name }));
+        self.read(post(uri, body.to_string())).await
+    }
+
+    async fn within<T>(
+        &self,
+        limit: Duration,
+        answer: impl Future<Output = Result<T, UpstreamError>>,
+    ) -> Result<T, UpstreamError> {
+        timeout(limit, answer).await.unwrap_or_else(|_| {
+            let reason = format!("a slot's state was not saved or restored within {} s", limit.as_secs());
+            Err(UpstreamError::Broken { address: self.address(), reason })
+        })
+    }
+}
+
+fn post(uri: Uri, body: String) -> Request<Body> {
+    let mut request = Request::new(Body::from(body));
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = uri;
+    request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    request
+}
