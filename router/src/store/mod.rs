@@ -6,6 +6,7 @@
 mod database;
 mod rereads;
 mod schema;
+mod states;
 mod worker;
 
 use std::io;
@@ -18,13 +19,14 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use rusqlite_migration::M;
+use tokio::sync::oneshot;
 use tracing::warn;
 
 pub use rereads::{ReadError, Rereads, SavedReread, rereads_of};
 use worker::{Message, Worker};
 
 use crate::chain::ChainKey;
-use crate::warm::Reread;
+use crate::warm::{Reread, SavedState, StateId};
 
 /// Writes that may wait for the disk. A message is a pointer, so a full queue costs about as much as its rows.
 const QUEUE: usize = 65_536;
@@ -55,6 +57,17 @@ pub struct Opened {
     pub sessions: Vec<SavedSession>,
     /// The key of this installation's hashes: drawn once, the same ever after.
     pub chain_key: ChainKey,
+    /// The registered states of slots, least recently used first.
+    pub states: Vec<StateRow>,
+}
+
+/// A state of a slot that has been saved, and the name of its file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateRow {
+    /// The file's name in the server's folder.
+    pub name: String,
+    /// What is in it.
+    pub state: SavedState,
 }
 
 /// A session as the last run of the router left it.
@@ -118,6 +131,15 @@ pub enum Write {
         /// Tokens the server took from its cache.
         cached: u64,
     },
+    /// A slot's state has been saved, or used, or more is known of it.
+    State {
+        /// The state.
+        row: Box<StateRow>,
+        /// When.
+        at: DateTime<Utc>,
+    },
+    /// A saved state is not there any more.
+    StateGone(StateId),
     /// A line of the event log.
     Event(Box<Event>),
     /// A turn that read more again than it should have; kept as long as events.
@@ -170,6 +192,8 @@ pub struct Event {
     pub computed: Option<u64>,
     /// Prompt tokens the server took from its cache, if known.
     pub cached: Option<u64>,
+    /// Tokens of the saved state its slot was filled with first.
+    pub restored: Option<u64>,
     /// Why the request failed or was refused.
     pub error: Option<String>,
 }
@@ -216,6 +240,10 @@ impl Store {
 
     fn open_with(path: &Path, event_days: u32, migrations: &[M<'_>]) -> Result<Opened, StoreError> {
         let (database, sessions) = database::open(path, migrations)?;
+        let states = states::load(&database.connection).unwrap_or_else(|error| {
+            warn!(reason = %database::explain(&error), "the saved states can't be read: they are not used");
+            Vec::new()
+        });
         let (sender, receiver) = sync_channel(QUEUE);
         let (shared, chain_key) = (Arc::new(Shared::default()), database.chain_key);
         let worker = Worker::new(database, event_days, Arc::clone(&shared));
@@ -224,7 +252,7 @@ impl Store {
             .spawn(move || worker.run(&receiver))
             .map_err(StoreError::Thread)?;
         let thread = Arc::new(Mutex::new(Some(thread)));
-        Ok(Opened { store: Self { sender, shared, thread }, sessions, chain_key })
+        Ok(Opened { store: Self { sender, shared, thread }, sessions, chain_key, states })
     }
 
     /// Queues a write and returns at once. If 65,536 writes are waiting, or the store is closed, it is dropped and
@@ -239,6 +267,13 @@ impl Store {
                 "the database is too slow: some sessions and events are not recorded; requests are served as usual"
             );
         }
+    }
+
+    /// Waits until everything queued so far has been written. Whether the file on disk holds it: if not, what it held
+    /// before may come back at the next start.
+    pub async fn written(&self) -> bool {
+        let (told, written) = oneshot::channel();
+        self.sender.try_send(Message::Tell(told)).is_ok() && written.await.unwrap_or(false)
     }
 
     /// Writes everything queued, closes the database and ends the thread. Blocks for up to `timeout`; call it from a
@@ -495,5 +530,52 @@ mod tests {
         assert_eq!(kept, 4);
         assert_eq!(run(30, &[]), 2);
         assert_eq!(run(0, &[0]), 0, "0 days keep no events, not even new ones");
+    }
+
+    fn state(id: u64) -> Write {
+        let state = SavedState {
+            id: StateId(id),
+            session: "s".to_owned(),
+            user: None,
+            fingerprint: "server".to_owned(),
+            layout: Some(37_452),
+            tokens: 2,
+            prompt: 2,
+            bytes: 37_452,
+            chain: crate::chain::Chain::default(),
+        };
+        Write::State { row: Box::new(StateRow { name: format!("{id}.kv"), state }), at: at(1) }
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_is_told_once_the_row_is_gone_from_the_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("router.sqlite");
+        let store = Store::open(&path, 30).unwrap().store;
+        store.record(state(1));
+        assert!(store.written().await);
+        assert_eq!(count(&path, "states"), 1);
+        store.record(Write::StateGone(StateId(1)));
+        assert!(store.written().await);
+        assert_eq!(count(&path, "states"), 0);
+        assert!(store.close(LONG));
+        assert!(!store.written().await, "a closed store writes nothing");
+    }
+
+    #[tokio::test]
+    async fn a_store_in_memory_does_not_say_that_the_disk_knows() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path(), 30).unwrap().store;
+        store.record(Write::StateGone(StateId(1)));
+        assert!(!store.written().await);
+    }
+
+    #[test]
+    fn saved_states_survive_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("router.sqlite");
+        after(&path, vec![state(1), state(2)]);
+        let states = Store::open(&path, 30).unwrap().states;
+        assert_eq!(states.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), ["1.kv", "2.kv"]);
     }
 }

@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use rusqlite::{Connection, Row, params};
 use rusqlite_migration::M;
 
-use super::{Event, SavedSession, Write, rereads};
+use super::{Event, SavedSession, Write, rereads, states};
 use crate::chain::ChainKey;
 
 /// Sessions that are loaded at start, and that are kept in a database in memory.
@@ -74,6 +74,22 @@ pub(super) const MIGRATIONS: &[M<'static>] = &[
     CREATE INDEX rereads_at ON rereads (at);
     CREATE INDEX rereads_session ON rereads (session, id);",
     ),
+    M::up(
+        "CREATE TABLE states (
+        id          INTEGER PRIMARY KEY NOT NULL,
+        name        TEXT NOT NULL,
+        session     TEXT NOT NULL,
+        user        TEXT,
+        fingerprint TEXT NOT NULL,
+        layout      INTEGER,
+        tokens      INTEGER NOT NULL,
+        prompt      INTEGER NOT NULL,
+        bytes       INTEGER NOT NULL,
+        chain       BLOB NOT NULL,
+        last_used   INTEGER NOT NULL
+    );
+    ALTER TABLE events ADD COLUMN restored INTEGER;",
+    ),
 ];
 
 // `IS` instead of `=`, so that two NULLs are the same server. A request sent without a slot leaves the session the one
@@ -103,8 +119,9 @@ const USE: &str = "
 
 const LOG: &str = "
     INSERT INTO events (at, method, route, agent_name, session, client_type, asked_slot, slots_seen, slot, action,
-                        evicted, waited_ms, status, computed, cached, error, source, conflict, parent, \"window\")
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
+                        evicted, waited_ms, status, computed, cached, error, source, conflict, parent, \"window\",
+                        restored)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)";
 
 const LOAD: &str = "
     SELECT session, slot, fingerprint, id_task, n_tokens, last_used
@@ -139,6 +156,8 @@ pub(super) fn apply(connection: &Connection, write: &Write, events: bool) -> rus
         Write::Usage { session, computed, cached } => {
             execute(USE, params![session, tokens(*computed), tokens(*cached)])
         }
+        Write::State { row, at } => states::save(connection, row, *at),
+        Write::StateGone(state) => states::forget(connection, *state),
         Write::Event(event) if events => log(connection, event),
         Write::Reread { reread, at } if events => rereads::insert(connection, reread, *at),
         Write::Event(_) | Write::Reread { .. } => Ok(()),
@@ -168,6 +187,7 @@ fn log(connection: &Connection, event: &Event) -> rusqlite::Result<()> {
         event.conflict,
         event.parent,
         event.window,
+        event.restored.map(tokens),
     ];
     statement.execute(values).map(drop)
 }
@@ -347,13 +367,14 @@ mod tests {
             conflict: text("body:prompt_cache_key"),
             parent: text("p"),
             window: text("w:0"),
+            restored: Some(30),
         };
         write(&db, Write::Event(Box::new(event)));
         let sql = "SELECT concat_ws('|', at, method, route, agent_name, session, client_type, asked_slot,
-                   slots_seen, slot, action, evicted, waited_ms, status, computed, cached, error, source, conflict, parent, \"window\") FROM events";
+                   slots_seen, slot, action, evicted, waited_ms, status, computed, cached, error, source, conflict, parent, \"window\", restored) FROM events";
         let row: String = db.query_row(sql, [], |row| row.get(0)).unwrap();
         let expected = "1|POST|/v1/messages|pi|s|tui|-1|0:idle 1:busy|3|evict|t|9223372036854775807|200|10|20|gone|\
-             header:session-id|body:prompt_cache_key|p|w:0";
+             header:session-id|body:prompt_cache_key|p|w:0|30";
         assert_eq!(row, expected);
     }
 

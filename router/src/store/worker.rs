@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use chrono::Utc;
+use tokio::sync::oneshot;
 use tracing::warn;
 
 use super::database::{self, Database};
@@ -25,7 +26,17 @@ const BUSY_TRIES: u32 = 5;
 #[derive(Debug)]
 pub(super) enum Message {
     Write(Box<Write>),
+    /// To be told once everything before it has been written, and whether to disk.
+    Tell(oneshot::Sender<bool>),
     Close,
+}
+
+/// What was in the queue.
+#[derive(Default)]
+struct Gathered {
+    writes: Vec<Write>,
+    tell: Vec<oneshot::Sender<bool>>,
+    closing: bool,
 }
 
 /// Everything the thread owns.
@@ -67,12 +78,17 @@ impl Worker {
                 self.clean_up();
             }
             let until = self.next_clean_up.saturating_duration_since(Instant::now());
-            let (batch, closed) = gather(receiver, if closing { Duration::ZERO } else { until });
-            closing |= closed;
+            let batch = gather(receiver, if closing { Duration::ZERO } else { until });
+            closing |= batch.closing;
             if closing && batch.is_empty() {
                 return;
             }
-            self.save(&batch);
+            self.save(&batch.writes);
+            let on_disk = self.database.on_disk;
+            for told in batch.tell {
+                // Whoever asked may have left.
+                let _ = told.send(on_disk);
+            }
         }
     }
 
@@ -126,11 +142,11 @@ impl Worker {
     }
 }
 
-/// Waits up to `wait` for a write, then takes what else has come a moment later. Also says whether the store is to close.
-fn gather(receiver: &Receiver<Message>, wait: Duration) -> (Vec<Write>, bool) {
+/// Waits up to `wait` for a write, then takes what else has come a moment later.
+fn gather(receiver: &Receiver<Message>, wait: Duration) -> Gathered {
     let first = receiver.recv_timeout(wait);
-    let mut closing = matches!(first, Err(RecvTimeoutError::Disconnected));
-    let mut batch = Vec::new();
+    let mut batch =
+        Gathered { closing: matches!(first, Err(RecvTimeoutError::Disconnected)), ..Gathered::default() };
     if matches!(first, Ok(Message::Write(_))) {
         // Asleep and not listening: nobody who queues a write has to wake this thread.
         thread::sleep(GATHER);
@@ -138,12 +154,19 @@ fn gather(receiver: &Receiver<Message>, wait: Duration) -> (Vec<Write>, bool) {
     let mut next = first.ok();
     while let Some(message) = next {
         match message {
-            Message::Write(write) => batch.push(*write),
-            Message::Close => closing = true,
+            Message::Write(write) => batch.writes.push(*write),
+            Message::Tell(told) => batch.tell.push(told),
+            Message::Close => batch.closing = true,
         }
-        next = if batch.len() < BATCH { receiver.try_recv().ok() } else { None };
+        next = if batch.writes.len() < BATCH { receiver.try_recv().ok() } else { None };
     }
-    (batch, closing)
+    batch
+}
+
+impl Gathered {
+    fn is_empty(&self) -> bool {
+        self.writes.is_empty() && self.tell.is_empty()
+    }
 }
 
 #[cfg(test)]
@@ -212,11 +235,11 @@ mod tests {
         (0..BATCH).for_each(|_| sender.send(write()).unwrap());
         sender.send(Message::Close).unwrap();
         sender.send(write()).unwrap();
-        let (first, closing) = gather(&receiver, Duration::ZERO);
-        assert_eq!((first.len(), closing), (BATCH, false));
-        let (second, closing) = gather(&receiver, Duration::ZERO);
-        assert_eq!((second.len(), closing), (1, true));
+        let first = gather(&receiver, Duration::ZERO);
+        assert_eq!((first.writes.len(), first.closing), (BATCH, false));
+        let second = gather(&receiver, Duration::ZERO);
+        assert_eq!((second.writes.len(), second.closing), (1, true));
         drop(sender);
-        assert!(gather(&receiver, Duration::from_secs(60)).1);
+        assert!(gather(&receiver, Duration::from_secs(60)).closing);
     }
 }
