@@ -15,6 +15,8 @@
 //! | [`dispatch`] | the lock over the table; leases |
 //! | [`upstream`] | the HTTP client to llama-server |
 //! | [`store`] | SQLite on its own thread |
+//! | [`shelf`] | the files of saved states |
+//! | `prepare` | what is put into a slot before its request |
 //! | [`usage`] | token counts in passing answers (pure) |
 //! | `proxy`, `turn`, `stream`, `alive`, `events`, `dialect`, `refusal`, `record`, `status` | HTTP in front: requests, answers, errors |
 //! | `routes`, `headers`, `conversation`, `linger`, `tunnel` | HTTP in front: what is particular to some requests |
@@ -22,6 +24,7 @@
 //! | [`serve`] | the accept loop and draining |
 
 mod alive;
+mod aside;
 pub mod body;
 pub mod chain;
 pub mod config;
@@ -32,11 +35,13 @@ mod events;
 mod headers;
 pub mod identify;
 mod linger;
+mod prepare;
 mod proxy;
 mod record;
 mod refusal;
 mod routes;
 pub mod serve;
+pub mod shelf;
 pub mod slots;
 mod status;
 pub mod store;

@@ -22,6 +22,7 @@ use crate::linger::lingering;
 use crate::record::Record;
 use crate::refusal::Refusal;
 use crate::routes::slot_route;
+use crate::shelf::Shelf;
 use crate::status;
 use crate::store::Store;
 use crate::stream::Forwarded;
@@ -32,6 +33,7 @@ use crate::upstream::Upstream;
 /// The router's own pages; all other paths are the server's.
 const HEALTH: &str = "/router/health";
 const STATUS: &str = "/router/status";
+const SAVE: &str = "/router/save";
 
 const SLOT: HeaderName = HeaderName::from_static("x-slot-router-slot");
 pub(crate) const ACTION: HeaderName = HeaderName::from_static("x-slot-router-action");
@@ -46,6 +48,7 @@ pub(crate) struct App {
     pub(crate) store: Store,
     /// Of this installation's hashes.
     pub(crate) chain_key: ChainKey,
+    pub(crate) shelf: Arc<Shelf>,
     pub(crate) started: std::time::Instant,
 }
 
@@ -67,6 +70,7 @@ async fn handle(State(app): State<Arc<App>>, request: Request) -> Response {
     match path.as_str() {
         HEALTH => status::health(),
         STATUS => status::status(&app),
+        SAVE if parts.method == Method::POST => status::save(&app).await,
         _ => forward(&app, Request::from_parts(parts, body), &path, user).await,
     }
 }

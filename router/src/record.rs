@@ -39,6 +39,8 @@ pub(crate) struct Record {
     waiting_since: Option<Instant>,
     status: Option<StatusCode>,
     usage: Option<Usage>,
+    /// Tokens of the saved state its slot was filled with.
+    restored: Option<u64>,
     error: Option<String>,
 }
 
@@ -61,6 +63,7 @@ impl Record {
             waiting_since: None,
             status: None,
             usage: None,
+            restored: None,
             error: None,
         }
     }
@@ -134,6 +137,11 @@ impl Record {
         self.slot = slot.map(|slot| slot.0);
     }
 
+    /// Its slot was filled with a saved state of so many tokens first.
+    pub(crate) fn restored(&mut self, tokens: Option<u64>) {
+        self.restored = tokens;
+    }
+
     /// The slot used, if it is known.
     pub(crate) fn slot(&self) -> Option<u32> {
         self.slot
@@ -183,6 +191,7 @@ impl Record {
             status,
             prompt_computed = self.usage.map(|usage| usage.computed),
             prompt_cached = self.usage.map(|usage| usage.cached),
+            restored = self.restored,
             took_ms,
             error = self.error.as_deref(),
             "request"
@@ -210,6 +219,7 @@ impl Record {
             status,
             computed: self.usage.map(|usage| usage.computed),
             cached: self.usage.map(|usage| usage.cached),
+            restored: self.restored,
             error: self.error.take(),
         }
     }

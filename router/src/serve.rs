@@ -13,13 +13,16 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use crate::config::Config;
-use crate::dispatch::Dispatch;
+use crate::dispatch::{Dispatch, Remembered};
 use crate::proxy::{self, App};
-use crate::store::{Opened, Store, StoreError};
+use crate::shelf::{Inventory, Shelf};
+use crate::store::{Opened, Store, StoreError, Write};
 use crate::upstream::Upstream;
 
 /// For those who are told no at the end of the drain: long enough to read the answer.
 const LAST_WORD: Duration = Duration::from_secs(1);
+/// For saving what the slots hold at the end.
+const SAVE_ALL: Duration = Duration::from_secs(30);
 const STORE_CLOSE: Duration = Duration::from_secs(10);
 /// A client that has begun a request has this long to send its headers.
 const HEADER_READ: Duration = Duration::from_secs(60);
@@ -48,9 +51,13 @@ pub async fn run(
     listener: TcpListener,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    let Opened { store, sessions, chain_key } = Store::open(&config.database(), config.event_days)?;
+    let Opened { store, sessions, chain_key, states } = Store::open(&config.database(), config.event_days)?;
     let upstream = Upstream::new(&config)?;
-    let dispatch = Dispatch::new(config.policy(), upstream.clone(), store.clone(), sessions);
+    let (shelf, Inventory { states, gone }) = Shelf::open(&config.warm, chain_key, states);
+    gone.into_iter().for_each(|state| store.record(Write::StateGone(state)));
+    let (shelf, remembered) = (Arc::new(shelf), Remembered { sessions, states });
+    let dispatch =
+        Dispatch::new(config.policy(), upstream.clone(), store.clone(), Arc::clone(&shelf), remembered);
     let mut watch = tokio::spawn(Arc::clone(&dispatch).watch());
     let drain = config.drain;
     let app = App {
@@ -59,6 +66,7 @@ pub async fn run(
         upstream,
         store: store.clone(),
         chain_key,
+        shelf,
         started: Instant::now(),
     };
     if let Ok(address) = listener.local_addr() {
@@ -76,6 +84,9 @@ pub async fn run(
     let (connections, outcome) = accept_until(&listener, app, shutdown).await;
     drop(listener);
     connections.drain(drain, &dispatch).await;
+    if outcome.is_ok() {
+        save_sessions(&dispatch).await;
+    }
     watch.abort();
     close(store).await;
     outcome
@@ -149,6 +160,18 @@ impl Connections {
             }
         }
         self.tasks.shutdown().await;
+    }
+}
+
+/// What the sessions left in their slots, for the next start. The slots are still watched meanwhile.
+async fn save_sessions(dispatch: &Arc<Dispatch>) {
+    match tokio::time::timeout(SAVE_ALL, dispatch.save_all()).await {
+        Ok(0) => {}
+        Ok(saved) => info!(saved, "the sessions' slots were saved"),
+        Err(_) => warn!(
+            limit_s = SAVE_ALL.as_secs(),
+            "some slots could not be saved in time: their sessions begin cold"
+        ),
     }
 }
 

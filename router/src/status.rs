@@ -1,4 +1,4 @@
-//! The router's own pages, all from one snapshot: health and status as JSON.
+//! The router's own pages: health and status as JSON, all from one snapshot, and the wish to have all saved.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -44,6 +44,11 @@ pub(crate) fn status(app: &App) -> Response {
     };
     let text = serde_json::to_string(&status);
     json_answer(text.unwrap_or_else(|error| json!({"error": error.to_string()}).to_string()))
+}
+
+/// Saves every idle session worth it, for somebody who is about to restart the server; answers when that is done.
+pub(crate) async fn save(app: &App) -> Response {
+    json_answer(json!({"saved": app.dispatch.save_all().await}).to_string())
 }
 
 fn json_answer(text: String) -> Response {

@@ -14,6 +14,7 @@ use session_slot_identity::SessionId;
 use tracing::warn;
 
 use crate::alive::{Form, is_stream};
+use crate::aside::aside;
 use crate::body::{self, AskedSlot, BodyError, Parsed, SlotEdit};
 use crate::chain::{Chain, ChainKey};
 use crate::conversation;
@@ -21,13 +22,14 @@ use crate::dialect::Dialect;
 use crate::dispatch::{Lease, Who};
 use crate::headers;
 use crate::identify::Identity;
+use crate::prepare::Filler;
 use crate::proxy::{App, tell};
 use crate::record::Record;
 use crate::refusal::Refusal;
 use crate::routes::SlotRoute;
-use crate::slots::{Fill, Heeds, Launch, Shape, Want};
+use crate::slots::{Heeds, Launch, Shape, Want};
 use crate::stream::Forwarded;
-use crate::upstream::{Upstream, UpstreamError};
+use crate::upstream::UpstreamError;
 use crate::warm::Story;
 
 /// A body of this many bytes takes about half a millisecond to edit.
@@ -144,7 +146,7 @@ impl Turn {
         let body = edit(parsed, has_session, body, lease.launch).await;
         // Whatever framing it came in; also when it is empty, lest the server wait for a body.
         parts.headers.insert(CONTENT_LENGTH, body.len().into());
-        match send(&app.upstream, Request::from_parts(parts, Body::from(body)), &mut lease).await {
+        match send(app, Request::from_parts(parts, Body::from(body)), &mut lease).await {
             Ok(answer) => Ok((answer, lease)),
             Err(error) => {
                 if matches!(error, UpstreamError::Unreachable { .. } | UpstreamError::Path(_)) {
@@ -163,23 +165,23 @@ fn begun(answer: http::Response<Incoming>, mut record: Record, mut lease: Lease,
     headers::clean_response(&mut parts.headers);
     let slot = lease.landed();
     record.ran_in(slot);
+    record.restored(lease.restored);
     tell(&mut parts.headers, &record);
     let last_word = last_word && is_stream(parts.status, &parts.headers);
     Answer { body: Box::new(Forwarded::of_turn(body, record, lease, last_word)), parts }
 }
 
-/// The request, with its primer before it if it needs one.
+/// The request, with what its slot has to hold put there first.
 async fn send(
-    upstream: &Upstream,
+    app: &App,
     request: Request,
     lease: &mut Lease,
 ) -> Result<http::Response<Incoming>, UpstreamError> {
     lease.sent();
-    if let Launch::Pin { slot, fill: Fill::Prime, .. } = lease.launch {
-        upstream.prime(slot, &headers::credentials(request.headers())).await?;
-        lease.filled();
-    }
-    upstream.forward(request).await
+    let credentials = headers::credentials(request.headers());
+    let filler = Filler { upstream: &app.upstream, shelf: &app.shelf, credentials: &credentials };
+    filler.fill(lease).await?;
+    app.upstream.forward(request).await
 }
 
 async fn read_body(limit: u64, headers: &HeaderMap, body: Body) -> Result<Bytes, Refusal> {
@@ -226,7 +228,7 @@ async fn parse(app: &App, body: Bytes) -> Result<(Bytes, Option<Parsed>), BodyEr
         let body = settled.unwrap_or(body);
         body::parse(&body).map(|parsed| (body, parsed, replaced))
     };
-    let (body, parsed, replaced) = aside(size, job).await?;
+    let (body, parsed, replaced) = large_aside(size, job).await?;
     if replaced {
         app.dispatch.note(|totals| totals.billing_lines_replaced += 1);
     }
@@ -236,7 +238,7 @@ async fn parse(app: &App, body: Bytes) -> Result<(Bytes, Option<Parsed>), BodyEr
 /// What saved states are found by: hashes of the body as the server will get it.
 async fn story(key: ChainKey, body: &Bytes, user: Option<&str>) -> Option<Arc<Story>> {
     let body = body.clone();
-    let chain = aside(body.len(), move || Chain::of(&body, &key)).await?;
+    let chain = large_aside(body.len(), move || Chain::of(&body, &key)).await?;
     Some(Arc::new(Story { chain, user: user.map(Arc::from) }))
 }
 
@@ -249,20 +251,10 @@ async fn edit(parsed: Option<Parsed>, has_session: bool, body: Bytes, launch: La
         (true, Launch::Pin { slot, .. }) => SlotEdit::Set(slot.0),
         (true, Launch::Free { .. }) => SlotEdit::Remove,
     };
-    aside(body.len(), move || parsed.rewrite(&body, edit)).await
+    large_aside(body.len(), move || parsed.rewrite(&body, edit)).await
 }
 
 /// Does `job` on another thread if it goes over so many bytes that other streams would notice.
-async fn aside<T: Send + 'static>(bytes: usize, job: impl FnOnce() -> T + Send + 'static) -> T {
-    if bytes < LARGE {
-        return job();
-    }
-    match tokio::task::spawn_blocking(job).await {
-        Ok(done) => done,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            // Not run because the runtime is shutting down: this task is about to be dropped as well.
-            Err(_) => std::future::pending().await,
-        },
-    }
+async fn large_aside<T: Send + 'static>(bytes: usize, job: impl FnOnce() -> T + Send + 'static) -> T {
+    if bytes < LARGE { job() } else { aside(job).await }
 }

@@ -7,8 +7,10 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
 use super::*;
+use crate::chain::ChainKey;
 use crate::config::{Args, Config};
-use crate::dispatch::Who;
+use crate::dispatch::{Remembered, Who};
+use crate::shelf::Shelf;
 use crate::slots::{Shape, Want};
 use crate::store::Store;
 use crate::upstream::Upstream;
@@ -20,7 +22,9 @@ fn dispatch(folder: &tempfile::TempDir) -> Arc<Dispatch> {
     let args = Args::try_parse_from(["session-slot-router"]).expect("no flags");
     let config = Config::load(&args).expect("the defaults");
     let store = Store::open(&folder.path().join("router.sqlite"), 0).expect("a database").store;
-    Dispatch::new(config.policy(), Upstream::new(&config).expect("an address"), store, Vec::new())
+    let (shelf, _) = Shelf::open(&config.warm, ChainKey([0; 16]), Vec::new());
+    let upstream = Upstream::new(&config).expect("an address");
+    Dispatch::new(config.policy(), upstream, store, Arc::new(shelf), Remembered::default())
 }
 
 fn manners(form: Form, json: bool) -> Manners {

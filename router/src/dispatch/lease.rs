@@ -9,6 +9,7 @@ use super::{Dispatch, Waiting};
 use crate::slots::{Action, End, Grant, Launch, LeaseId, SlotId, SlotSnapshot};
 use crate::store::Write;
 use crate::usage::Usage;
+use crate::warm::{RestoreError, Written};
 
 /// The exclusive right to run one request. Ends exactly once: by [`Lease::complete`], or when it is dropped.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub struct Lease {
     pub waited: Option<Duration>,
     /// The slots as seen when it was granted.
     pub slots_seen: Arc<str>,
+    /// Tokens of the saved state its slot was filled with.
+    pub restored: Option<u64>,
     granted: Instant,
     sent: bool,
     over: bool,
@@ -40,6 +43,7 @@ impl Lease {
             action: grant.action,
             waited: grant.waited.then(|| waiting.since.elapsed()),
             slots_seen: grant.slots_seen,
+            restored: None,
             granted: Instant::now(),
             sent: false,
             over: false,
@@ -49,6 +53,27 @@ impl Lease {
     /// Something is about to be sent: from here on llama-server may be at work.
     pub fn sent(&mut self) {
         self.sent = true;
+    }
+
+    /// How large this server's states are is not known yet.
+    pub(crate) fn needs_measure(&self) -> bool {
+        self.dispatch.lock().table.warm().needs_measure()
+    }
+
+    /// The state of a one-word prompt is so large.
+    pub(crate) fn measured(&self, bytes: u64) {
+        self.dispatch.change(|state| state.table.warm().measured(bytes));
+    }
+
+    /// How long a restore of so many bytes may take.
+    pub(crate) fn restore_limit(&self, bytes: u64) -> Duration {
+        self.dispatch.lock().restore_limit(bytes)
+    }
+
+    /// How the restore into the slot went; [`Lease::filled`] follows.
+    pub(crate) fn restored(&mut self, outcome: Result<Written, RestoreError>) {
+        self.restored = outcome.ok().map(|written| written.tokens);
+        self.dispatch.change(|state| state.table.restored(self.id, outcome, Instant::now()));
     }
 
     /// The slot has been filled; the request itself follows.
@@ -98,6 +123,8 @@ impl Lease {
             let now = Instant::now();
             state.pace.ran(now.saturating_duration_since(self.granted));
             state.table.release(self.id, end, now);
+            let found = state.table.warm().ram_hit();
+            state.server.finds_in_ram(found);
         });
     }
 }

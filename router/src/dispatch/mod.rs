@@ -3,12 +3,14 @@
 //! Under the lock there is no I/O; writes to the store are only queued, so that they stand in the order of the
 //! decisions. One task, [`Dispatch::watch`], asks `/slots` whenever the table wants to know.
 
+mod advice;
 mod lease;
 mod pace;
 mod queue;
 mod recent;
 mod server;
 mod waits;
+mod warm;
 mod watch;
 mod who;
 
@@ -29,9 +31,12 @@ use server::Server;
 pub use server::{ServerSnapshot, Totals};
 pub use who::Who;
 
+use crate::shelf::Shelf;
 use crate::slots::{Action, End, Grant, LeaseId, Output, Policy, Refusal, SlotTable, Ticket, Want};
 use crate::store::{SavedSession, Store, Write};
 use crate::upstream::{Props, Upstream};
+use crate::warm::SavedState;
+use warm::WarmSnapshot;
 
 /// The slots of one server, shared by all requests.
 #[derive(Debug)]
@@ -39,18 +44,30 @@ pub struct Dispatch {
     state: Mutex<State>,
     /// Something has changed that may call for a probe.
     wake: Notify,
+    /// Something has changed in the table.
+    changed: Notify,
     /// The drain is over: whoever still runs is told so and ends.
     stopped: sync::watch::Sender<bool>,
     upstream: Upstream,
     store: Store,
-    max_wait: Duration,
+    shelf: Arc<Shelf>,
+    policy: Policy,
+}
+
+/// What an earlier run has left.
+#[derive(Debug, Default)]
+pub struct Remembered {
+    /// Sessions, the least recently used first.
+    pub sessions: Vec<SavedSession>,
+    /// Saved states whose files are there, the least recently used first.
+    pub states: Vec<SavedState>,
 }
 
 #[derive(Debug)]
 struct State {
     table: SlotTable,
     /// Hints of an earlier run, until the table takes them over.
-    saved: Vec<SavedSession>,
+    remembered: Remembered,
     /// Who waits for a grant.
     waiting: HashMap<Ticket, Waiting>,
     server: Server,
@@ -68,21 +85,27 @@ struct Waiting {
 }
 
 impl Dispatch {
-    /// A dispatcher that has not asked its server anything yet. `saved` are hints of an earlier run.
+    /// A dispatcher that has not asked its server anything yet.
     #[must_use]
-    pub fn new(policy: Policy, upstream: Upstream, store: Store, saved: Vec<SavedSession>) -> Arc<Self> {
+    pub fn new(
+        policy: Policy,
+        upstream: Upstream,
+        store: Store,
+        shelf: Arc<Shelf>,
+        remembered: Remembered,
+    ) -> Arc<Self> {
         let state = State {
             table: SlotTable::new(policy),
-            saved,
+            remembered,
             waiting: HashMap::new(),
             server: Server { stale: true, ..Server::default() },
             recent: Recent::default(),
             totals: Totals::default(),
             pace: Pace::default(),
         };
-        let max_wait = policy.queue.max_wait;
-        let (wake, stopped) = (Notify::new(), sync::watch::Sender::new(false));
-        Arc::new(Self { state: Mutex::new(state), wake, stopped, upstream, store, max_wait })
+        let (wake, changed) = (Notify::new(), Notify::new());
+        let stopped = sync::watch::Sender::new(false);
+        Arc::new(Self { state: Mutex::new(state), wake, changed, stopped, upstream, store, shelf, policy })
     }
 
     /// Refuses everyone who still waits, and has the streams end that still run.
@@ -104,9 +127,11 @@ impl Dispatch {
     /// Everything there is to see now.
     #[must_use]
     pub fn snapshot(&self) -> ServerSnapshot {
-        let state = self.lock();
+        let mut state = self.lock();
+        let warm = WarmSnapshot::new(state.table.warm().snapshot(), self.shelf.place());
         let props = state.server.props.as_ref();
         ServerSnapshot {
+            warm,
             url: self.upstream.address(),
             reach: state.server.reach,
             build: props.map(|props| props.build_info.clone()),
@@ -159,6 +184,7 @@ impl Dispatch {
             drop(receiver.send(answer));
         }
         self.wake.notify_one();
+        self.changed.notify_waiters();
         result
     }
 
@@ -202,8 +228,12 @@ impl Dispatch {
                 for_s = since.as_secs(),
                 "stuck: a slot is at work for nobody known and makes no progress; whoever waits for it goes on waiting"
             ),
-            Output::Save { .. } | Output::Warm(_) => {}
-            Output::Restarted => state.server.start_anew(),
+            Output::Save { lease, slot, state: saved } => self.start_save(state, lease, slot, saved),
+            Output::Warm(effect) => self.carry_out_warm(state, effect),
+            Output::Restarted => {
+                self.shelf.restarted();
+                state.server.start_anew();
+            }
             Output::Learned { clears_idle } => state.server.learn(clears_idle),
         }
     }

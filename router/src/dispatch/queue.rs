@@ -32,7 +32,8 @@ impl Dispatch {
         who: Who,
     ) -> Result<Lease, Refused> {
         let (mut place, granted) = self.line_up(want, shape, story, who)?;
-        let answer = timeout(self.max_wait, granted).await;
+        let max_wait = self.policy.queue.max_wait;
+        let answer = timeout(max_wait, granted).await;
         // Whoever has been answered stands in no queue any more.
         place.kept = answer.is_err();
         let why = match answer {
@@ -40,7 +41,7 @@ impl Dispatch {
             Ok(Ok(Err(why))) => why,
             Ok(Err(_)) => Refusal::Stopping,
             Err(_) => {
-                let why = Refusal::TimedOut { after: self.max_wait };
+                let why = Refusal::TimedOut { after: max_wait };
                 place.reason = Some(why);
                 drop(place);
                 why

@@ -1,13 +1,20 @@
 //! What is known of the server besides its slots, what to advise, and the counts since the start.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::Serialize;
 use tracing::{info, warn};
 
+use super::advice::Advice;
 use super::waits::Waits;
+use super::warm::WarmSnapshot;
 use crate::slots::{Action, Fill, Grant, Launch, Reading, Refusal, TableSnapshot};
 use crate::upstream::{Props, Upstream};
+use crate::warm::Standing;
+
+/// Of the states looked for in the RAM cache, fewer than so many found: it is too small.
+const FEW_FOUND: f64 = 0.3;
 
 /// What is known of the server besides its slots.
 #[derive(Debug, Default, Clone)]
@@ -16,7 +23,8 @@ pub(super) struct Server {
     /// `/props` has to be asked again: the server is new to us.
     pub(super) stale: bool,
     pub(super) reach: Reach,
-    pub(super) advice: Vec<&'static str>,
+    /// In the order in which it is shown.
+    pub(super) advice: BTreeSet<Advice>,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -85,17 +93,12 @@ pub struct ServerSnapshot {
     pub(super) build: Option<String>,
     pub(super) context_per_slot: Option<u64>,
     /// What to change in the server's settings.
-    pub(super) advice: Vec<&'static str>,
+    pub(super) advice: BTreeSet<Advice>,
+    pub(super) warm: WarmSnapshot,
     #[serde(flatten)]
     pub(crate) table: TableSnapshot,
     pub(super) totals: Totals,
 }
-
-const ADVICE_CLEARS: &str = "llama-server empties idle slots whenever a request starts (its default settings), so \
-    each turn comes back through its RAM cache: start it with `--parallel 4 --no-kv-unified` (the context is then \
-    divided among the slots) or with `--no-cache-idle-slots`, and turns find their slot as they left it";
-const ADVICE_NO_SLOTS: &str = "llama-server's /slots can't be read, so the router sees neither foreign work nor which \
-    caches are warm: start it with `--slots`, and give the router its key with --upstream-api-key-file if it has one";
 
 impl Server {
     pub(super) fn note(&mut self, reading: &Reading, upstream: &Upstream) {
@@ -116,8 +119,8 @@ impl Server {
                 "llama-server can't be reached; requests are answered with 502 until it is"
             ),
             Reach::Loading => info!(url = upstream.address(), "llama-server is loading its model"),
-            Reach::NoSlots => self.advise(ADVICE_NO_SLOTS),
-            Reach::Up => self.advice.retain(|advice| *advice != ADVICE_NO_SLOTS),
+            Reach::NoSlots => self.advise(Advice::NoSlots),
+            Reach::Up => self.take_back(Advice::NoSlots),
             Reach::Unknown | Reach::Silent => {}
         }
     }
@@ -125,22 +128,40 @@ impl Server {
     /// It may have come back with other settings.
     pub(super) fn start_anew(&mut self) {
         self.stale = true;
-        self.advice.retain(|advice| *advice != ADVICE_CLEARS);
+        self.take_back(Advice::Clears);
+        self.take_back(Advice::CacheRam);
     }
 
     pub(super) fn learn(&mut self, clears_idle: bool) {
-        if clears_idle {
-            self.advise(ADVICE_CLEARS);
-        } else {
-            self.advice.retain(|advice| *advice != ADVICE_CLEARS);
+        self.advise_if(clears_idle, Advice::Clears);
+        if !clears_idle {
+            self.take_back(Advice::CacheRam);
         }
     }
 
-    fn advise(&mut self, advice: &'static str) {
-        if !self.advice.contains(&advice) {
+    /// So many of the states that were cleared to the RAM cache have been found there again, from 0 to 1.
+    pub(super) fn finds_in_ram(&mut self, share: f64) {
+        self.advise_if(share < FEW_FOUND && self.advice.contains(&Advice::Clears), Advice::CacheRam);
+    }
+
+    /// Whether saved states are used.
+    pub(super) fn stands(&mut self, standing: Standing) {
+        self.advise_if(standing == Standing::Unsupported, Advice::SavePath);
+        self.advise_if(standing == Standing::Unreused, Advice::SwaFull);
+    }
+
+    fn advise_if(&mut self, applies: bool, advice: Advice) {
+        if applies { self.advise(advice) } else { self.take_back(advice) }
+    }
+
+    fn advise(&mut self, advice: Advice) {
+        if self.advice.insert(advice) {
             warn!("{advice}");
-            self.advice.push(advice);
         }
+    }
+
+    fn take_back(&mut self, advice: Advice) {
+        self.advice.remove(&advice);
     }
 }
 

@@ -41,12 +41,17 @@ impl Dispatch {
     /// Before the first probe, so that nothing has been decided without them. What a session left in a slot is only
     /// believed of the very server it was left on.
     async fn take_over_hints(self: &Arc<Self>) {
+        self.change(|state| {
+            let states = std::mem::take(&mut state.remembered.states);
+            state.table.warm().load(states, Instant::now());
+            state.table.warm().room(self.shelf.room());
+        });
         let introduced = timeout(INTRODUCTION, self.refresh_props()).await;
         self.change(|state| {
             let fingerprint = state.server.props.as_ref().map(Props::fingerprint);
             // If the server is not there yet it is asked again once it is.
             state.server.stale = introduced.is_err() || fingerprint.is_none();
-            let saved = std::mem::take(&mut state.saved);
+            let saved = std::mem::take(&mut state.remembered.sessions);
             let hints = saved.into_iter().filter_map(|saved| hint(saved, fingerprint.as_deref()));
             state.table.restore(hints, Instant::now());
         });
@@ -111,19 +116,29 @@ impl Dispatch {
 
     async fn refresh_props(self: &Arc<Self>) {
         let props = self.upstream.props().await;
-        let mut state = self.lock();
-        state.server.stale = false;
-        if let Some(props) = &props {
-            let slots = props.total_slots;
-            info!(
-                url = self.upstream.address(),
-                build = props.build_info,
-                slots,
-                context_per_slot = props.context(),
-                "llama-server is up"
-            );
+        let mut introduction = None;
+        if let Some(props) = props.as_ref().filter(|_| self.policy.warm.enabled) {
+            introduction = Some((self.upstream.identity(props).await, self.upstream.can_save().await));
         }
-        state.server.props = props;
+        if matches!(introduction, Some((_, Some(true)))) {
+            self.shelf.explain();
+        }
+        self.change(|state| {
+            state.server.stale = false;
+            if let Some(props) = &props {
+                info!(
+                    url = self.upstream.address(),
+                    build = props.build_info,
+                    slots = props.total_slots,
+                    context_per_slot = props.context(),
+                    "llama-server is up"
+                );
+            }
+            state.server.props = props;
+            if let Some((fingerprint, can_save)) = introduction {
+                state.introduced(&fingerprint, can_save);
+            }
+        });
     }
 }
 

@@ -1,0 +1,195 @@
+//! Saved states, carried out: what the slot table has decided is done to the server, the files and the database.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use chrono::Utc;
+use serde::Serialize;
+use tracing::{debug, info, warn};
+
+use super::{Dispatch, State};
+use crate::aside::aside;
+use crate::shelf::Place;
+use crate::slots::{End, LeaseId, SlotId};
+use crate::store::Write;
+use crate::upstream::UpstreamError;
+use crate::warm::{Effect, SaveError, Snapshot, Standing, StateId};
+
+/// A save or a restore gets so long, ...
+const PATIENCE: Duration = Duration::from_secs(60);
+/// ... and so many times what it should take. Beyond, something else has taken the slot and is not done with it.
+const SLOWER: f64 = 4.0;
+/// Nothing takes longer.
+const LONGEST: Duration = Duration::from_secs(3_600);
+
+/// Saved states, as the status page shows them.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct WarmSnapshot {
+    #[serde(flatten)]
+    states: Snapshot,
+    #[serde(flatten)]
+    place: Place,
+    /// Why none are used; `None`: they are.
+    off: Option<&'static str>,
+}
+
+impl WarmSnapshot {
+    pub(super) fn new(states: Snapshot, place: Place) -> Self {
+        let off = why_off(states.standing);
+        Self { states, place, off }
+    }
+}
+
+fn why_off(standing: Standing) -> Option<&'static str> {
+    match standing {
+        Standing::On => None,
+        Standing::Unknown => Some("the server has not said yet whether it saves slots"),
+        Standing::Disabled => Some("switched off by warm.enabled"),
+        Standing::Unsupported => Some("llama-server was started without --slot-save-path"),
+        Standing::Unreused => Some("restored states were not reused"),
+        Standing::Refused => {
+            Some("llama-server refused three restores in a row; tried again after its restart")
+        }
+    }
+}
+
+impl State {
+    /// How long it may take to move so many bytes, as far as it is known.
+    fn patience(bytes: f64, seconds_per_byte: Option<f64>) -> Duration {
+        let expected = bytes * seconds_per_byte.unwrap_or(0.0) * SLOWER;
+        let expected = Duration::try_from_secs_f64(expected).unwrap_or(LONGEST);
+        (PATIENCE + expected).min(LONGEST)
+    }
+
+    fn save_limit(&mut self, slot: SlotId) -> Duration {
+        let slots = self.table.snapshot(Instant::now()).slots;
+        let tokens = slots.get(slot.0 as usize).and_then(|shown| shown.tokens).unwrap_or(0);
+        let costs = self.table.warm().snapshot();
+        Self::patience(tokens as f64 * costs.bytes_per_token.unwrap_or(0.0), costs.save_s_per_byte)
+    }
+
+    pub(super) fn restore_limit(&mut self, bytes: u64) -> Duration {
+        Self::patience(bytes as f64, self.table.warm().snapshot().restore_s_per_byte)
+    }
+
+    /// Whose server it is, and whether it saves slots; `None`: it did not say.
+    pub(super) fn introduced(&mut self, fingerprint: &str, can_save: Option<bool>) {
+        self.table.warm().served_by(fingerprint);
+        if let Some(can_save) = can_save {
+            self.table.warm().supported(can_save);
+        }
+        let standing = self.table.warm().snapshot().standing;
+        self.server.stands(standing);
+    }
+}
+
+impl Dispatch {
+    /// Has every idle slot saved that is worth it, and waits until that is done. How many were.
+    pub async fn save_all(self: &Arc<Self>) -> u64 {
+        let saved = |state: &mut State| state.table.warm().snapshot().saved;
+        let before = self.change(|state| {
+            state.table.save_all();
+            saved(state)
+        });
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            // From here on no change is missed.
+            changed.as_mut().enable();
+            if !self.lock().table.saving() {
+                return saved(&mut self.lock()).saturating_sub(before);
+            }
+            changed.await;
+        }
+    }
+
+    /// Saves are still on their way.
+    #[must_use]
+    pub fn is_saving(&self) -> bool {
+        self.lock().table.saving()
+    }
+
+    pub(super) fn start_save(
+        self: &Arc<Self>,
+        state: &mut State,
+        lease: LeaseId,
+        slot: SlotId,
+        saved: StateId,
+    ) {
+        let limit = state.save_limit(slot);
+        let name = self.shelf.begin(saved);
+        let dispatch = Arc::clone(self);
+        tokio::spawn(async move { dispatch.save(lease, slot, saved, &name, limit).await });
+    }
+
+    async fn save(
+        self: Arc<Self>,
+        lease: LeaseId,
+        slot: SlotId,
+        state: StateId,
+        name: &str,
+        limit: Duration,
+    ) {
+        let shelf = Arc::clone(&self.shelf);
+        let answer = match self.upstream.save(slot, name, limit).await {
+            Err(UpstreamError::Unreachable { .. }) => Ok(Err(SaveError::Failed)),
+            answer => answer,
+        };
+        let outcome = match answer {
+            Ok(Ok(written)) => aside(move || shelf.keep(state, written)).await.map(|()| written),
+            Ok(Err(why)) => {
+                aside(move || shelf.discard(state)).await;
+                Err(why)
+            }
+            Err(error) => {
+                warn!(slot = slot.0, %error, "a slot was not saved, or not in time; it is used again once it is seen idle");
+                self.shelf.abandon(state);
+                return self.release(lease, End::Broken);
+            }
+        };
+        self.change(|state| state.table.save_ended(lease, outcome, Instant::now()));
+        let shelf = Arc::clone(&self.shelf);
+        aside(move || shelf.settle(state)).await;
+    }
+
+    pub(super) fn carry_out_warm(self: &Arc<Self>, state: &mut State, effect: Effect) {
+        match effect {
+            Effect::Register(saved) => {
+                if let Some(row) = self.shelf.register(&saved) {
+                    self.store.record(Write::State { row: Box::new(row), at: Utc::now() });
+                }
+            }
+            Effect::Forget(saved) => self.forget(saved),
+            Effect::Turned(standing) => {
+                info!(?standing, off = why_off(standing), "saved states");
+                state.server.stands(standing);
+            }
+            Effect::NoRoom => warn!(
+                room = self.shelf.room(),
+                "there is no room for saved states, so sessions are read again instead: free the disk, or raise \
+                 warm.max_bytes"
+            ),
+            Effect::Reread(reread) => {
+                let session = reread.session.escape_debug();
+                debug!(%session, computed = reread.computed, cause = ?reread.cause, "read again");
+            }
+        }
+    }
+
+    /// Row and file go; the name is only used again once the row is gone from the disk.
+    fn forget(&self, state: StateId) {
+        self.store.record(Write::StateGone(state));
+        let Some(forgotten) = self.shelf.forget(state) else { return };
+        let (store, shelf) = (self.store.clone(), Arc::clone(&self.shelf));
+        tokio::spawn(async move {
+            let forgotten = aside({
+                let shelf = Arc::clone(&shelf);
+                move || shelf.remove(forgotten)
+            });
+            let forgotten = forgotten.await;
+            if store.written().await {
+                shelf.parted(&forgotten);
+            }
+        });
+    }
+}

@@ -1,0 +1,78 @@
+//! What is put into a slot before the request that names it: a one-word prompt, or a saved state.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+
+use crate::aside::aside;
+use crate::dispatch::Lease;
+use crate::shelf::Shelf;
+use crate::slots::{Fill, Launch, SlotId};
+use crate::upstream::{Upstream, UpstreamError};
+use crate::warm::{RestoreError, StateId};
+
+/// A one-word prompt is saved in milliseconds.
+const MEASURE: Duration = Duration::from_secs(60);
+
+/// Fills a slot, with all that takes.
+#[derive(Debug)]
+pub(crate) struct Filler<'a> {
+    pub(crate) upstream: &'a Upstream,
+    pub(crate) shelf: &'a Arc<Shelf>,
+    /// The client's, for what it could send itself; states are the router's business.
+    pub(crate) credentials: &'a [(HeaderName, HeaderValue)],
+}
+
+impl Filler<'_> {
+    /// Fills the slot that `lease` names. Whatever goes wrong with a saved state, the request goes on cold.
+    ///
+    /// # Errors
+    /// When the server can't be reached, or it is not certain what it is doing with the slot.
+    pub(crate) async fn fill(&self, lease: &mut Lease) -> Result<(), UpstreamError> {
+        let Launch::Pin { slot, fill, .. } = lease.launch else { return Ok(()) };
+        match fill {
+            Fill::Nothing => return Ok(()),
+            Fill::Prime => drop(self.upstream.prime(slot, self.credentials).await?),
+            Fill::Measure => self.measure(lease, slot).await?,
+            Fill::Restore(state) => self.restore(lease, slot, state).await?,
+        }
+        lease.filled();
+        Ok(())
+    }
+
+    /// Finds out how large the state of a one-word prompt is on this server.
+    async fn measure(&self, lease: &Lease, slot: SlotId) -> Result<(), UpstreamError> {
+        if !self.upstream.prime(slot, self.credentials).await? {
+            return Ok(());
+        }
+        let saved = self.upstream.save(slot, &self.shelf.probe_name(slot), MEASURE).await?;
+        // If it did not work out, the next turn tries.
+        if let Ok(written) = saved {
+            let shelf = Arc::clone(self.shelf);
+            aside(move || shelf.probed(slot, written.bytes)).await;
+            lease.measured(written.bytes);
+        }
+        Ok(())
+    }
+
+    async fn restore(&self, lease: &mut Lease, slot: SlotId, state: StateId) -> Result<(), UpstreamError> {
+        if lease.needs_measure() {
+            self.measure(lease, slot).await?;
+        }
+        let shelf = Arc::clone(self.shelf);
+        let outcome = match aside(move || shelf.find(state)).await {
+            Ok(found) => {
+                let limit = lease.restore_limit(found.bytes);
+                self.upstream.restore(slot, &found.name, limit).await?
+            }
+            Err(why) => Err(why),
+        };
+        if outcome == Err(RestoreError::Refused) {
+            // What the slot holds now is anybody's guess.
+            self.upstream.erase(slot).await?;
+        }
+        lease.restored(outcome);
+        Ok(())
+    }
+}
