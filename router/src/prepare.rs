@@ -60,6 +60,10 @@ impl Filler<'_> {
         if lease.needs_measure() {
             self.measure(lease, slot).await?;
         }
+        if lease.needs_measure() {
+            // That is no fault of the state: another time.
+            return Ok(());
+        }
         let shelf = Arc::clone(self.shelf);
         let outcome = match aside(move || shelf.find(state)).await {
             Ok(found) => {

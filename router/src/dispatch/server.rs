@@ -20,6 +20,8 @@ const FEW_FOUND: f64 = 0.3;
 #[derive(Debug, Default, Clone)]
 pub(super) struct Server {
     pub(super) props: Option<Props>,
+    /// What saved states know it by.
+    pub(super) identity: Option<String>,
     /// `/props` has to be asked again: the server is new to us.
     pub(super) stale: bool,
     pub(super) reach: Reach,

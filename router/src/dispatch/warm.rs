@@ -72,16 +72,6 @@ impl State {
     pub(super) fn restore_limit(&mut self, bytes: u64) -> Duration {
         Self::patience(bytes as f64, self.table.warm().snapshot().restore_s_per_byte)
     }
-
-    /// Whose server it is, and whether it saves slots; `None`: it did not say.
-    pub(super) fn introduced(&mut self, fingerprint: &str, can_save: Option<bool>) {
-        self.table.warm().served_by(fingerprint);
-        if let Some(can_save) = can_save {
-            self.table.warm().supported(can_save);
-        }
-        let standing = self.table.warm().snapshot().standing;
-        self.server.stands(standing);
-    }
 }
 
 impl Dispatch {
@@ -103,10 +93,22 @@ impl Dispatch {
         }
     }
 
-    /// Saves are still on their way.
-    #[must_use]
-    pub fn is_saving(&self) -> bool {
-        self.lock().table.saving()
+    /// Which server this is, and whether it saves slots; `None`: it did not say.
+    pub(super) fn introduced(&self, state: &mut State, fingerprint: String, can_save: Option<bool>) {
+        if state.server.identity.as_ref().is_some_and(|before| *before != fingerprint) {
+            self.shelf.restarted();
+        }
+        let warm = state.table.warm();
+        warm.served_by(&fingerprint);
+        if let Some(can_save) = can_save {
+            warm.supported(can_save);
+        }
+        let standing = warm.snapshot().standing;
+        state.server.stands(standing);
+        state.server.identity = Some(fingerprint);
+        if can_save == Some(true) {
+            self.shelf.explain();
+        }
     }
 
     pub(super) fn start_save(

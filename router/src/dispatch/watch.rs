@@ -120,9 +120,6 @@ impl Dispatch {
         if let Some(props) = props.as_ref().filter(|_| self.policy.warm.enabled) {
             introduction = Some((self.upstream.identity(props).await, self.upstream.can_save().await));
         }
-        if matches!(introduction, Some((_, Some(true)))) {
-            self.shelf.explain();
-        }
         self.change(|state| {
             state.server.stale = false;
             if let Some(props) = &props {
@@ -136,7 +133,7 @@ impl Dispatch {
             }
             state.server.props = props;
             if let Some((fingerprint, can_save)) = introduction {
-                state.introduced(&fingerprint, can_save);
+                self.introduced(state, fingerprint, can_save);
             }
         });
     }

@@ -147,3 +147,99 @@ fn post(uri: Uri, body: String) -> Request<Body> {
     request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     request
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::config::{Args, Config};
+
+    const LIMIT: Duration = Duration::from_secs(60);
+    const SLOT: SlotId = SlotId(2);
+    const SAVED: &str =
+        r#"{"id_slot":2,"filename":"a","n_saved":10,"n_written":99,"timings":{"save_ms":31.3}}"#;
+    const RESTORED: &str =
+        r#"{"id_slot":2,"filename":"a","n_restored":10,"n_read":99,"timings":{"restore_ms":9.0}}"#;
+
+    /// A server that answers every request with `status` and `body`; with no body it never answers.
+    async fn server(status: u16, body: Option<&'static str>) -> Upstream {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        tokio::spawn(async move {
+            let mut open = Vec::new();
+            while let Ok((mut socket, _)) = listener.accept().await {
+                // A small request comes in one piece.
+                let _ = socket.read(&mut [0; 4096]).await;
+                if let Some(body) = body {
+                    let head = format!(
+                        "HTTP/1.1 {status} X\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+                        body.len()
+                    );
+                    let _ = socket.write_all(format!("{head}{body}").as_bytes()).await;
+                }
+                open.push(socket);
+            }
+        });
+        upstream(&address.to_string())
+    }
+
+    fn upstream(address: &str) -> Upstream {
+        let args = Args::try_parse_from(["router", "--upstream", &format!("http://{address}")]);
+        let config = Config::load(&args.expect("a flag")).expect("a configuration");
+        Upstream::new(&config).expect("an address")
+    }
+
+    #[tokio::test]
+    async fn what_was_saved_and_restored_is_told_in_tokens_and_bytes() {
+        let told = |written: Written| (written.tokens, written.bytes);
+        let saved = server(200, Some(SAVED)).await.save(SLOT, "a", LIMIT).await.expect("an answer");
+        assert_eq!(saved.map(told), Ok((10, 99)));
+        let restored = server(200, Some(RESTORED)).await.restore(SLOT, "a", LIMIT).await.expect("an answer");
+        assert_eq!(restored.map(told), Ok((10, 99)));
+    }
+
+    #[tokio::test]
+    async fn an_empty_slot_and_words_that_are_none_count_as_not_saved() {
+        for body in [r#"{"n_saved":0,"n_written":68}"#, "ok"] {
+            let saved = server(200, Some(body)).await.save(SLOT, "a", LIMIT).await.expect("an answer");
+            assert_eq!(saved, Err(SaveError::Failed), "{body}");
+        }
+    }
+
+    #[tokio::test]
+    async fn each_refusal_is_told_from_the_others() {
+        use RestoreError::Refused;
+        use SaveError::{Failed, NoRoom};
+        for (status, save, restore, can_save) in [
+            (501, SaveError::Unsupported, RestoreError::Unsupported, Some(false)),
+            (500, NoRoom, Refused, None),
+            (400, Failed, Refused, Some(true)),
+            (503, Failed, Refused, None),
+            (401, Failed, Refused, None),
+        ] {
+            let server = server(status, Some("{}")).await;
+            assert_eq!(server.save(SLOT, "a", LIMIT).await.expect("an answer"), Err(save), "{status}");
+            assert_eq!(server.restore(SLOT, "a", LIMIT).await.expect("an answer"), Err(restore), "{status}");
+            assert_eq!(server.can_save().await, can_save, "{status}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_does_not_answer_in_time_may_be_at_it_all_the_same() {
+        let server = server(200, None).await;
+        let error = server.save(SLOT, "a", Duration::from_millis(1)).await.expect_err("no answer");
+        assert!(matches!(error, UpstreamError::Broken { .. }), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_not_there_is_at_nothing() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let gone = upstream(&listener.local_addr().expect("an address").to_string());
+        drop(listener);
+        let error = gone.save(SLOT, "a", LIMIT).await.expect_err("no answer");
+        assert!(matches!(error, UpstreamError::Unreachable { .. }), "{error}");
+    }
+}
