@@ -94,18 +94,20 @@ impl Dispatch {
     }
 
     /// Which server this is, and whether it saves slots; `None`: it did not say.
-    pub(super) fn introduced(&self, state: &mut State, fingerprint: String, can_save: Option<bool>) {
-        if state.server.identity.as_ref().is_some_and(|before| *before != fingerprint) {
-            self.shelf.restarted();
+    pub(super) fn introduced(&self, state: &mut State, identity: Option<String>, can_save: Option<bool>) {
+        if let Some(identity) = identity {
+            state.table.warm().served_by(&identity);
+            let before = state.server.identity.replace(identity);
+            if before.is_some() && before != state.server.identity {
+                // A restart that nobody has seen.
+                self.shelf.restarted();
+            }
         }
-        let warm = state.table.warm();
-        warm.served_by(&fingerprint);
         if let Some(can_save) = can_save {
-            warm.supported(can_save);
+            state.table.warm().supported(can_save);
         }
-        let standing = warm.snapshot().standing;
+        let standing = state.table.warm().snapshot().standing;
         state.server.stands(standing);
-        state.server.identity = Some(fingerprint);
         if can_save == Some(true) {
             self.shelf.explain();
         }

@@ -116,9 +116,13 @@ impl Dispatch {
 
     async fn refresh_props(self: &Arc<Self>) {
         let props = self.upstream.props().await;
-        let mut introduction = None;
+        let mut introduction = (None, None);
         if let Some(props) = props.as_ref().filter(|_| self.policy.warm.enabled) {
-            introduction = Some((self.upstream.identity(props).await, self.upstream.can_save().await));
+            let can_save = self.upstream.can_save().await;
+            // Saved states are all that asks for more than `/props`.
+            let identity =
+                if can_save == Some(true) { Some(self.upstream.identity(props).await) } else { None };
+            introduction = (identity, can_save);
         }
         self.change(|state| {
             state.server.stale = false;
@@ -132,9 +136,7 @@ impl Dispatch {
                 );
             }
             state.server.props = props;
-            if let Some((fingerprint, can_save)) = introduction {
-                self.introduced(state, fingerprint, can_save);
-            }
+            self.introduced(state, introduction.0, introduction.1);
         });
     }
 }

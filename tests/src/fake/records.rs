@@ -29,6 +29,12 @@ pub struct Received {
 }
 
 impl Received {
+    /// Whether it may be a question of the router's own, rather than a client's request.
+    #[must_use]
+    pub fn is_own_question(&self) -> bool {
+        ["/slots", "/props", "/slots/0?action=save"].contains(&self.target.as_str())
+    }
+
     /// The body as JSON.
     ///
     /// # Panics

@@ -1,5 +1,6 @@
 //! The `Host` check: a web page whose name resolves to this machine must not reach the router.
 use session_slot_tests::client::{self, RawConnection};
+use session_slot_tests::fake::Received;
 use session_slot_tests::{FakeLlama, Options, Outgoing, Router};
 
 async fn asked_as(router: &Router, path: &str, host: &str) -> client::Answer {
@@ -7,7 +8,7 @@ async fn asked_as(router: &Router, path: &str, host: &str) -> client::Answer {
 }
 
 fn nothing_arrived(fake: &FakeLlama) -> bool {
-    fake.look(|state| state.received().iter().all(|one| ["/slots", "/props"].contains(&&*one.target)))
+    fake.look(|state| state.received().iter().all(Received::is_own_question))
 }
 
 #[tokio::test]

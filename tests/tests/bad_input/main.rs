@@ -7,6 +7,7 @@ mod upstream;
 
 use serde_json::Value;
 use session_slot_tests::client::Answer;
+use session_slot_tests::fake::Received;
 use session_slot_tests::{FakeLlama, Router};
 
 /// A word that stands in every prompt here and must never stand in a log.
@@ -58,6 +59,6 @@ fn message(body: &Value) -> String {
 fn untouched(fake: &FakeLlama) -> bool {
     fake.look(|state| {
         state.incomplete() == 0
-            && state.received().iter().all(|one| ["/slots", "/props"].contains(&one.target.as_str()))
+            && state.received().iter().all(Received::is_own_question)
     })
 }

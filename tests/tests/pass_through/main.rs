@@ -10,8 +10,7 @@ use session_slot_tests::fake::Received;
 
 /// The clients' requests as the server got them, without the router's own questions.
 fn arrived(fake: &FakeLlama) -> Vec<Received> {
-    let own = |received: &&Received| received.target == "/slots" || received.target == "/props";
-    fake.look(|state| state.received().iter().filter(|one| !own(one)).cloned().collect())
+    fake.look(|state| state.received().iter().filter(|one| !one.is_own_question()).cloned().collect())
 }
 
 /// The head of a raw message: its lines, the first one as it is, headers with names in lower case.
