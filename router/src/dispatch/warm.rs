@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use chrono::Utc;
 use serde::Serialize;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use super::{Dispatch, State};
 use crate::aside::aside;
@@ -173,10 +173,7 @@ impl Dispatch {
                 "there is no room for saved states, so sessions are read again instead: free the disk, or raise \
                  warm.max_bytes"
             ),
-            Effect::Reread(reread) => {
-                let session = reread.session.escape_debug();
-                debug!(%session, computed = reread.computed, cause = ?reread.cause, "read again");
-            }
+            Effect::Reread(reread) => self.store.record(Write::Reread { reread, at: Utc::now() }),
         }
     }
 
