@@ -6,14 +6,11 @@ use tokio::sync::oneshot;
 
 use super::failure::Failure;
 use super::generation::Arrival;
+use super::options::Pace;
 use super::routes::query_value;
 use super::state::Shared;
-use super::task::{Act, Action, Task, Work};
-
-/// What a saved slot's file weighs without any token.
-const EMPTY_FILE_BYTES: usize = 68;
-/// What a token adds to it.
-const BYTES_PER_TOKEN: usize = 5_000;
+use super::states;
+use super::task::{Act, Action, Moved, Task, Work};
 
 /// Does the action of the query to the slot of the path.
 pub(super) async fn serve(
@@ -23,19 +20,23 @@ pub(super) async fn serve(
     body: &[u8],
     arrival: Arrival,
 ) -> Result<Value, Failure> {
-    if !shared.read(|state| state.engine.options.slot_save) {
+    let (on, pace) = shared.read(|state| (state.engine.options.slot_save, state.engine.options.pace));
+    if !on {
         return Err(Failure::switched_off("slots action", "--slot-save-path"));
     }
     let slot: i64 = slot.parse().map_err(|_| Failure::invalid("Invalid slot ID"))?;
     let action = action_of(query, body)?;
-    let count = queued(shared, slot, action.clone(), arrival).await?;
-    Ok(told(slot, &action, count))
+    if action.file().is_some() {
+        shared.until(|state| !state.engine.disk.faults.late).await;
+    }
+    let moved = queued(shared, slot, action.clone(), arrival).await?;
+    Ok(told(slot, &action, moved, pace))
 }
 
 fn action_of(query: &str, body: &[u8]) -> Result<Action, Failure> {
     let filename = || {
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
-        let name = body["filename"].as_str().filter(|name| !name.is_empty() && !name.contains('/'));
+        let name = body["filename"].as_str().filter(|name| states::is_file_name(name));
         name.map(str::to_owned).ok_or_else(|| Failure::invalid("Invalid filename"))
     };
     match query_value(query, "action") {
@@ -46,7 +47,7 @@ fn action_of(query: &str, body: &[u8]) -> Result<Action, Failure> {
     }
 }
 
-async fn queued(shared: &Shared, slot: i64, action: Action, arrival: Arrival) -> Result<usize, Failure> {
+async fn queued(shared: &Shared, slot: i64, action: Action, arrival: Arrival) -> Result<Moved, Failure> {
     let (answer, done) = oneshot::channel();
     shared.update(|state| {
         let work = Work::Act(Act { action, answer });
@@ -58,17 +59,18 @@ async fn queued(shared: &Shared, slot: i64, action: Action, arrival: Arrival) ->
     done.await.unwrap_or_else(|_| Err(Failure::gone()))
 }
 
-fn told(slot: i64, action: &Action, count: usize) -> Value {
-    let bytes = EMPTY_FILE_BYTES + count * BYTES_PER_TOKEN;
+fn told(slot: i64, action: &Action, moved: Moved, pace: Pace) -> Value {
+    let Moved { tokens, bytes } = moved;
+    let ms = |per_token: f64| per_token * tokens as f64;
     match action {
         Action::Save(name) => json!({
-            "id_slot": slot, "filename": name, "n_saved": count, "n_written": bytes,
-            "timings": {"save_ms": 1.0},
+            "id_slot": slot, "filename": name, "n_saved": tokens, "n_written": bytes,
+            "timings": {"save_ms": ms(pace.save_ms)},
         }),
         Action::Restore(name) => json!({
-            "id_slot": slot, "filename": name, "n_restored": count, "n_read": bytes,
-            "timings": {"restore_ms": 1.0},
+            "id_slot": slot, "filename": name, "n_restored": tokens, "n_read": bytes,
+            "timings": {"restore_ms": ms(pace.restore_ms)},
         }),
-        Action::Erase => json!({"id_slot": slot, "n_erased": count}),
+        Action::Erase => json!({"id_slot": slot, "n_erased": tokens}),
     }
 }

@@ -1,13 +1,16 @@
 //! The slots, the queue of deferred tasks and the RAM cache: llama-server's scheduling, no I/O.
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+
+use tokio::sync::oneshot;
 
 use super::failure::Failure;
 use super::options::Options;
 use super::ram::RamCache;
-use super::records::{Launch, Log, Violation};
+use super::records::{Crash, Deed, Launch, Log, Violation, What};
 use super::slot::{LastTask, Running, Slot, SlotId, TaskId};
-use super::task::{Generate, Task, Work};
-use super::tokens::{Token, common_prefix, token};
+use super::states::Disk;
+use super::task::{Generate, Moved, Task, Work};
+use super::tokens::token;
 
 /// What a damaged request says instead of its own words.
 pub(super) const DAMAGED: &str = "DAMAGED";
@@ -19,8 +22,14 @@ pub(super) struct Engine {
     pub(super) slots: Vec<Slot>,
     pub(super) deferred: VecDeque<Task>,
     pub(super) ram: RamCache,
-    /// Saved slots by file name; on disk, so they outlive a run.
-    pub(super) files: HashMap<String, Vec<Token>>,
+    /// Saved states: they outlive a run.
+    pub(super) disk: Disk,
+    /// The action that is under way; the server does nothing else meanwhile.
+    pub(super) held: Option<Task>,
+    /// What came in since.
+    pub(super) inbox: VecDeque<Task>,
+    /// A bad file has killed the server. The answer is kept, or somebody would say that it does not come.
+    pub(super) killed: Option<(Crash, oneshot::Sender<Result<Moved, Failure>>)>,
     pub(super) prompt_tokens_total: usize,
     pub(super) predicted_tokens_total: usize,
     next_task: i64,
@@ -28,19 +37,22 @@ pub(super) struct Engine {
 }
 
 /// What became of a task that was offered to the slots.
-enum Attempt {
+pub(super) enum Attempt {
     Done,
     Failed,
     MustWait(Task),
 }
 
 impl Engine {
-    pub(super) fn new(options: Options, files: HashMap<String, Vec<Token>>) -> Self {
+    pub(super) fn new(options: Options, disk: Disk) -> Self {
         Self {
             slots: (0..options.slots).map(Slot::new).collect(),
             deferred: VecDeque::new(),
             ram: RamCache::new(options.ram_cache_tokens),
-            files,
+            disk,
+            held: None,
+            inbox: VecDeque::new(),
+            killed: None,
             prompt_tokens_total: 0,
             predicted_tokens_total: 0,
             next_task: 0,
@@ -65,9 +77,16 @@ impl Engine {
         self.slots.iter().any(|slot| slot.running.as_ref().is_some_and(failed))
     }
 
+    /// Whether the server does nothing but one slot action, or nothing at all any more.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.held.is_some() || self.killed.is_some()
+    }
+
     /// Takes a new task: into a slot, or to the end of the queue.
     pub(super) fn submit(&mut self, task: Task, log: &mut Log) {
-        if let Attempt::MustWait(task) = self.attempt(task, log) {
+        if self.is_blocked() {
+            self.inbox.push_back(task);
+        } else if let Attempt::MustWait(task) = self.attempt(task, log) {
             self.deferred.push_back(task);
         }
     }
@@ -100,6 +119,7 @@ impl Engine {
     /// Ends a task, done or not, wherever it is. Each slot it frees wakes exactly one other.
     pub(super) fn end(&mut self, task: TaskId, log: &mut Log) {
         self.deferred.retain(|deferred| deferred.id != task);
+        self.inbox.retain(|waiting| waiting.id != task);
         for index in 0..self.slots.len() {
             let slot = &mut self.slots[index];
             let Some(running) = slot.running.take_if(|running| running.owner == task) else {
@@ -108,7 +128,7 @@ impl Engine {
             self.clock += 1;
             slot.last_used = self.clock;
             if running.is_child {
-                slot.tokens.clear();
+                slot.clear();
             }
             self.wake(SlotId(index), log);
         }
@@ -134,22 +154,9 @@ impl Engine {
 
     fn attempt(&mut self, task: Task, log: &mut Log) -> Attempt {
         match task.work {
-            Work::Act(_) => self.attempt_action(task),
+            Work::Act(_) => self.attempt_action(task, log),
             Work::Generate(_) => self.attempt_generation(task, log),
         }
-    }
-
-    fn attempt_action(&mut self, task: Task) -> Attempt {
-        let slot = self.wrap(task.named.unwrap_or(0));
-        if self.slot(slot).is_processing() {
-            return Attempt::MustWait(task);
-        }
-        if let Work::Act(act) = task.work {
-            let done = self.act(slot, &act.action);
-            // A client that has left doesn't need the answer.
-            let _ = act.answer.send(done);
-        }
-        Attempt::Done
     }
 
     fn attempt_generation(&mut self, task: Task, log: &mut Log) -> Attempt {
@@ -191,13 +198,14 @@ impl Engine {
         }
         let children = self.free_besides(slot).into_iter().take(work.children);
         for (child, index) in children.collect::<Vec<_>>().into_iter().zip(1..) {
-            self.occupy(child, TaskId(task.id.0 + index), task.id, &work);
+            self.occupy(child, TaskId(task.id.0 + index), task.id, task.foreign, &work);
         }
-        let launch = self.occupy(slot, task.id, task.id, &work);
+        let launch = self.occupy(slot, task.id, task.id, task.foreign, &work);
         let launch = Launch { request: task.request, ..launch };
         self.prompt_tokens_total += launch.prompt_n;
         if self.options.record {
             log.launches.push(launch);
+            log.deeds.push(Deed { slot, request: task.request, what: What::Launched(launch) });
         }
         self.save_idle_slots();
         self.make_room();
@@ -207,15 +215,18 @@ impl Engine {
     }
 
     /// Puts a prompt into a slot. The last prompt token is always computed: its logits are needed.
-    fn occupy(&mut self, slot: SlotId, id: TaskId, owner: TaskId, work: &Generate) -> Launch {
+    fn occupy(&mut self, slot: SlotId, id: TaskId, owner: TaskId, foreign: bool, work: &Generate) -> Launch {
         let slot = &mut self.slots[slot.0];
-        let held = common_prefix(&slot.tokens, &work.tokens);
+        let held = slot.found_by(&work.tokens);
         let cached = if work.uses_cache { held.min(work.tokens.len() - 1) } else { 0 };
         let computed = work.tokens.len() - cached;
         slot.tokens.clone_from(&work.tokens);
-        slot.restored = false;
+        let restored = slot.restored.take();
         slot.last = Some(LastTask { id, limit: work.limit, computed, cached, decoded: 0 });
-        slot.running = Some(Running::new(owner, id != owner));
-        Launch { task: owner, slot: slot.id, cache_n: cached, prompt_n: computed, request: 0 }
+        let mut running = Running::new(owner, id != owner, foreign);
+        running.damaged = cached > 0 && restored.is_some_and(|restored| restored.spoiled);
+        slot.running = Some(running);
+        let restored = restored.map(|restored| restored.tokens);
+        Launch { task: owner, slot: slot.id, cache_n: cached, prompt_n: computed, restored, request: 0 }
     }
 }

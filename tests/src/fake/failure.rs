@@ -47,6 +47,15 @@ impl Failure {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
 
+    /// The disk is full, or the folder is not there.
+    pub(super) fn not_saved() -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", "Unable to save slot")
+    }
+
+    pub(super) fn no_state() -> Self {
+        Self::invalid("Unable to restore slot: No available space in KV cache or invalid slot save file")
+    }
+
     /// The server went away before the request was done; nobody is left to read this.
     pub(super) fn gone() -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", "the server was stopped")

@@ -50,6 +50,8 @@ pub(super) struct Generation {
     pub(super) launch: Launch,
     pub(super) text: String,
     pub(super) said: usize,
+    /// Milliseconds to read a prompt token, as told.
+    pub(super) read_ms: f64,
 }
 
 impl Generation {
@@ -73,7 +75,8 @@ impl Generation {
         let ticket = submit(shared, &request, arrival, work);
         // No answer at all: the run ended with the task still in its queue.
         let launch = launched.await.unwrap_or_else(|_| Err(Failure::gone()))?;
-        Ok(Self { ticket, request, launch, text: String::new(), said: 0 })
+        let read_ms = shared.read(|state| state.engine.options.pace.read_ms);
+        Ok(Self { ticket, request, launch, text: String::new(), said: 0, read_ms })
     }
 
     /// The next piece of text, or `None` when all is said. Stops at the gates on its way.
@@ -87,9 +90,12 @@ impl Generation {
             return Ok(None);
         }
         let role = self.request.route.output_role();
+        let echo = self.request.stops.echo.clone().filter(|_| self.said == 0);
+        let wanted = echo.unwrap_or_else(|| output_word(self.said));
+        self.ticket.shared.until(|state| !state.engine.is_blocked()).await;
         let word = self.ticket.shared.update(|state| {
             state.last_traffic = std::time::Instant::now();
-            state.engine.say(self.ticket.task, role, &output_word(self.said))
+            state.engine.say(self.ticket.task, role, &wanted)
         })?;
         let piece = if self.said == 0 { word } else { format!(" {word}") };
         self.said += 1;

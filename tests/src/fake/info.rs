@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::answers::MODEL;
 use super::failure::Failure;
 use super::prompt;
 use super::reply::{Reply, full, json as json_reply, typed};
@@ -20,12 +19,13 @@ pub(super) fn health() -> Reply {
 /// `GET /props`: everything but whether the KV is unified.
 pub(super) fn props(shared: &Shared) -> Value {
     let options = shared.read(|state| state.engine.options.clone());
+    let served = &options.served;
     json!({
         "default_generation_settings": {"n_ctx": options.n_ctx, "params": {"temperature": 0.8}},
-        "total_slots": options.slots, "model_alias": MODEL, "model_path": "/models/fake.gguf",
+        "total_slots": options.slots, "model_alias": served.alias, "model_path": served.path,
         "modalities": {"vision": false, "audio": false}, "endpoint_slots": options.slots_endpoint,
         "endpoint_props": false, "endpoint_metrics": options.metrics_endpoint, "chat_template": "",
-        "bos_token": "<bos>", "eos_token": "<eos>", "build_info": "b0-fake", "is_sleeping": false,
+        "bos_token": "<bos>", "eos_token": "<eos>", "build_info": served.build, "is_sleeping": false,
     })
 }
 
@@ -43,6 +43,7 @@ pub(super) async fn slots(shared: &Arc<Shared>, query: &str) -> Result<Value, Fa
     }
     let mut paused = shared.slots_paused.subscribe();
     let _ = paused.wait_for(|paused| !paused).await;
+    shared.until(|state| !state.engine.is_blocked()).await;
     shared.update(|state| {
         state.engine.next_task();
         if super::routes::query_value(query, "fail_on_no_slot").is_some() && is_full(state) {
@@ -82,11 +83,22 @@ fn metric((name, kind, value): (&str, &str, usize)) -> String {
 }
 
 /// `GET /v1/models`
-pub(super) fn models() -> Value {
+pub(super) fn models(shared: &Shared) -> Value {
+    let served = shared.read(|state| state.engine.options.served.clone());
     json!({"object": "list", "data": [{
-        "id": MODEL, "object": "model", "created": 0, "owned_by": "llamacpp",
-        "meta": {"n_ctx_train": 32768, "n_params": 1},
+        "id": served.alias, "object": "model", "created": 0, "owned_by": "llamacpp",
+        "meta": {
+            "vocab_type": 1, "n_vocab": 262_144, "n_ctx_train": 32768, "n_embd": 640,
+            "n_params": served.params, "size": served.size,
+        },
     }]})
+}
+
+/// `GET /lora-adapters`
+pub(super) fn adapters(shared: &Shared) -> Value {
+    let adapters = shared.read(|state| state.engine.options.served.adapters.clone());
+    let told = adapters.iter().enumerate().map(|(id, path)| json!({"id": id, "path": path, "scale": 1.0}));
+    told.collect()
 }
 
 /// `POST /tokenize`

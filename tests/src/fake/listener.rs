@@ -66,11 +66,14 @@ impl Port {
 
     /// Cuts all connections and refuses new ones. When it returns that has happened.
     pub(super) async fn close(&mut self, address: SocketAddr) -> io::Result<()> {
-        if let Self::Open { stop, accepting, reserved } = std::mem::replace(self, Self::Changing) {
-            stop.send_replace(true);
-            accepting.await.map_err(io::Error::other)?;
-            *self = Self::Refusing(reserved.map_or_else(|| bound(address), Ok)?);
-        }
+        *self = match std::mem::replace(self, Self::Changing) {
+            Self::Open { stop, accepting, reserved } => {
+                stop.send_replace(true);
+                accepting.await.map_err(io::Error::other)?;
+                Self::Refusing(reserved.map_or_else(|| bound(address), Ok)?)
+            }
+            closed => closed,
+        };
         Ok(())
     }
 }

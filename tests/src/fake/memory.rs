@@ -1,8 +1,6 @@
-//! Where tokens live besides a running request: the RAM cache, idle slots, the pool, saved files.
+//! Where tokens live besides a running request: the RAM cache, idle slots, the pool.
 use super::engine::Engine;
-use super::failure::Failure;
 use super::slot::{Slot, SlotId};
-use super::task::Action;
 use super::tokens::Token;
 
 impl Engine {
@@ -12,8 +10,9 @@ impl Engine {
             return;
         }
         let slot = &mut self.slots[slot.0];
-        self.ram.save(&slot.tokens);
+        self.ram.save(slot.worth_keeping());
         if let Some(better) = self.ram.take_better(&slot.tokens, prompt) {
+            slot.clear();
             slot.tokens = better;
         }
     }
@@ -24,9 +23,9 @@ impl Engine {
             return;
         }
         for slot in self.slots.iter_mut().filter(|slot| !slot.is_processing()) {
-            self.ram.save(&slot.tokens);
+            self.ram.save(slot.worth_keeping());
             if self.options.kv_unified {
-                slot.tokens.clear();
+                slot.clear();
             }
         }
     }
@@ -43,33 +42,7 @@ impl Engine {
                 let running = self.slots.iter_mut().filter_map(|slot| slot.running.as_mut());
                 return running.for_each(|running| running.failed = true);
             };
-            slot.tokens.clear();
-        }
-    }
-
-    /// Does a slot action; the answer is how many tokens it was about.
-    pub(super) fn act(&mut self, slot: SlotId, action: &Action) -> Result<usize, Failure> {
-        let reused = self.options.restore_is_reused;
-        let slot = &mut self.slots[slot.0];
-        match action {
-            Action::Save(name) => {
-                self.files.insert(name.clone(), slot.tokens.clone());
-                Ok(slot.tokens.len())
-            }
-            Action::Restore(name) => {
-                let saved = self.files.get(name).ok_or_else(|| {
-                    Failure::invalid("Unable to restore slot, no available space or invalid file")
-                })?;
-                // A state that won't be reused is told, but not kept.
-                slot.tokens = if reused { saved.clone() } else { Vec::new() };
-                slot.restored = true;
-                Ok(saved.len())
-            }
-            Action::Erase => {
-                let erased = slot.tokens.len();
-                slot.tokens.clear();
-                Ok(erased)
-            }
+            slot.clear();
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `FakeLlama`: a scripted llama-server, with the behaviour of the real one that hurts its users.
 //!
-//! A prompt is one token per word. Words in it control the request, without any sleeping:
+//! A prompt is one token per word. Words in it control the request (`ECHO:x` has it answer `x`), without any sleeping:
 //! `LATE:x` it has arrived but is in no slot yet, `HOLD:x` it is in its slot but says nothing,
 //! `HOLDEND:x` it has said its first token; each until [`FakeLlama::release`]`("x")`.
 mod actions;
@@ -15,6 +15,7 @@ mod generation;
 mod info;
 mod listener;
 mod memory;
+mod moving;
 mod options;
 mod prompt;
 mod ram;
@@ -24,6 +25,7 @@ mod request;
 mod routes;
 mod slot;
 mod state;
+mod states;
 mod task;
 mod tokens;
 
@@ -34,10 +36,11 @@ use serde_json::json;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
-pub use options::{KeepAlive, Options};
-pub use records::{Launch, Received, Violation};
+pub use options::{KeepAlive, Options, Pace, Served};
+pub use records::{Crash, Deed, Launch, Received, Violation, What};
 pub use slot::{Slot, SlotId, TaskId};
 pub use state::State;
+pub use states::Faults;
 pub use tokens::Token;
 
 use crate::client::{self, Answer, Outgoing};
@@ -51,7 +54,9 @@ pub const DAMAGED: &str = engine::DAMAGED;
 #[derive(Debug)]
 pub struct FakeLlama {
     shared: Arc<Shared>,
-    port: Mutex<Port>,
+    port: Arc<Mutex<Port>>,
+    /// Ends the run when a bad file has killed the server.
+    undertaker: JoinHandle<()>,
     address: SocketAddr,
 }
 
@@ -65,7 +70,9 @@ impl FakeLlama {
         let shared = Shared::new(options.clone());
         let (mut port, address) = Port::bind(options.listen).expect("the address should be free");
         port.open(&shared).expect("a bound port should listen");
-        Self { shared, port: Mutex::new(port), address }
+        let port = Arc::new(Mutex::new(port));
+        let undertaker = tokio::spawn(bury(Arc::clone(&shared), Arc::clone(&port), address));
+        Self { shared, port, undertaker, address }
     }
 
     /// `http://ADDRESS`
@@ -155,12 +162,7 @@ impl FakeLlama {
 
     /// Ends the server: connections are cut, then refused; slots and queue are forgotten.
     pub async fn stop(&self) {
-        self.port.lock().await.close(self.address).await.expect("the port should bind again");
-        let run = self.shared.update(|state| {
-            state.new_run(state.engine.options.clone());
-            state.run
-        });
-        self.shared.run.send_replace(run);
+        end_run(&self.shared, &mut *self.port.lock().await, self.address).await;
     }
 
     /// Starts the stopped server on the same port.
@@ -186,7 +188,31 @@ impl FakeLlama {
         tokio::spawn(async move { client::send(request).await })
     }
 
-    /// Panics if a request that came through the router named a busy slot.
+    /// Launches and slot actions, in order.
+    #[must_use]
+    pub fn deeds(&self) -> Vec<Deed> {
+        self.look(|state| state.deeds().to_vec())
+    }
+
+    /// Changes what goes wrong with slot actions from now on.
+    pub fn faults(&self, change: impl FnOnce(&mut Faults)) {
+        self.shared.update(|state| {
+            change(&mut state.engine.disk.faults);
+            state.engine.go_on(&mut state.log);
+        });
+    }
+
+    /// Somebody else's slot action, past the router.
+    ///
+    /// # Errors
+    /// If it kills the server.
+    pub async fn foreign_action(&self, slot: usize, action: &str, file: &str) -> Result<Answer, String> {
+        let body = json!({"filename": file}).to_string();
+        let request = Outgoing::post(format!("{}/slots/{slot}?action={action}", self.url()), body);
+        client::try_send(request.header(routes::FOREIGN, "1")).await
+    }
+
+    /// Panics if a request that came through the router named a busy slot, or killed the server.
     ///
     /// # Panics
     /// Then.
@@ -195,13 +221,40 @@ impl FakeLlama {
         let violations: Vec<Violation> =
             self.look(|state| state.violations().iter().filter(mine).cloned().collect());
         assert!(violations.is_empty(), "busy slots were named: {violations:?}");
+        let crashes: Vec<Crash> =
+            self.look(|state| state.crashes().iter().filter(|crash| !crash.foreign).copied().collect());
+        assert!(crashes.is_empty(), "the server was killed by bad files: {crashes:?}");
     }
 }
 
 impl Drop for FakeLlama {
     fn drop(&mut self) {
+        self.undertaker.abort();
         if !std::thread::panicking() {
             self.assert_clean();
+        }
+    }
+}
+
+/// Cuts all connections, refuses new ones, and forgets what a process forgets when it ends.
+async fn end_run(shared: &Shared, port: &mut Port, address: SocketAddr) {
+    port.close(address).await.expect("the port should bind again");
+    let run = shared.update(|state| {
+        // Told only now, so that whoever has seen it may start the server again.
+        state.log.crashes.extend(state.engine.killed.take().map(|(crash, _)| crash));
+        state.new_run(state.engine.options.clone());
+        state.run
+    });
+    shared.run.send_replace(run);
+}
+
+/// Whoever is killed is dead at once; this only has to see that all others notice.
+async fn bury(shared: Arc<Shared>, port: Arc<Mutex<Port>>, address: SocketAddr) {
+    loop {
+        shared.killed.notified().await;
+        let mut port = port.lock().await;
+        if shared.read(|state| state.engine.killed.is_some()) {
+            end_run(&shared, &mut port, address).await;
         }
     }
 }

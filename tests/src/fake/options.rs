@@ -1,6 +1,9 @@
 //! What a fake llama-server is started with: its stand-in for llama-server's command line.
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use super::answers::MODEL;
 
 /// How long llama-server keeps an idle connection, and how many requests it takes on one.
 #[derive(Clone, Copy, Debug)]
@@ -9,6 +12,54 @@ pub struct KeepAlive {
     pub timeout: Duration,
     /// The answer with this number carries `Connection: close`.
     pub max: usize,
+}
+
+/// What is served, as `/props`, `/v1/models` and `/lora-adapters` tell it. A state written under one is no good under
+/// another, though a restore does not find out: who goes on from it says [`DAMAGED`](super::DAMAGED).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Served {
+    /// `build_info`
+    pub build: String,
+    /// The model's name.
+    pub alias: String,
+    /// Where its file would be.
+    pub path: String,
+    /// How many parameters it has.
+    pub params: u64,
+    /// Bytes of its tensors.
+    pub size: u64,
+    /// `--lora`: paths of adapters.
+    pub adapters: Vec<String>,
+}
+
+impl Default for Served {
+    fn default() -> Self {
+        Self {
+            build: "b0-fake".to_owned(),
+            alias: MODEL.to_owned(),
+            path: "/models/fake.gguf".to_owned(),
+            params: 268_000_000,
+            size: 240_000_000,
+            adapters: Vec::new(),
+        }
+    }
+}
+
+/// How long things take a token, in milliseconds: only told in answers, nothing really takes as long.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// To read a prompt.
+    pub read_ms: f64,
+    /// To save a state.
+    pub save_ms: f64,
+    /// To restore one.
+    pub restore_ms: f64,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { read_ms: 5.0, save_ms: 0.01, restore_ms: 0.01 }
+    }
 }
 
 /// The settings of one run of the fake.
@@ -39,6 +90,16 @@ pub struct Options {
     pub metrics_endpoint: bool,
     /// `--slot-save-path`: whether slot actions work; off answers 501.
     pub slot_save: bool,
+    /// The folder of `--slot-save-path`; without one files are kept under their names alone.
+    pub save_dir: Option<PathBuf>,
+    /// Bytes of a saved state without a token; at least 40. A state of another layout is refused.
+    pub layout: usize,
+    /// Bytes a token adds to it; at least 8, and also part of the layout.
+    pub bytes_per_token: usize,
+    /// Build, model and adapters.
+    pub served: Served,
+    /// How long things take.
+    pub pace: Pace,
     /// Whether a restored state is reused by the next request. With a sliding window it is not,
     /// though the restore answers 200.
     pub restore_is_reused: bool,
@@ -69,6 +130,11 @@ impl Default for Options {
             slots_endpoint: true,
             metrics_endpoint: true,
             slot_save: false,
+            save_dir: None,
+            layout: 68,
+            bytes_per_token: 100,
+            served: Served::default(),
+            pace: Pace::default(),
             restore_is_reused: true,
             api_key: None,
             keep_alive: Some(KeepAlive { timeout: Duration::from_secs(5), max: 100 }),
@@ -108,6 +174,12 @@ impl Options {
     #[must_use]
     pub fn slots(self, slots: usize) -> Self {
         Self { slots, ..self }
+    }
+
+    /// The same with `--slot-save-path`.
+    #[must_use]
+    pub fn saving_to(self, folder: &Path) -> Self {
+        Self { slot_save: true, save_dir: Some(folder.to_owned()), ..self }
     }
 
     /// The RAM cache is what idle slots are saved into: without one nothing is saved.

@@ -6,6 +6,7 @@ use http::{HeaderMap, Method};
 use serde_json::Value;
 
 use super::slot::{SlotId, TaskId};
+use super::task::Action;
 
 /// A request as it arrived.
 #[derive(Clone, Debug)]
@@ -62,11 +63,60 @@ pub struct Launch {
     pub cache_n: usize,
     /// Prompt tokens computed.
     pub prompt_n: usize,
+    /// Tokens that had been restored into the slot, and not been used since.
+    pub restored: Option<usize>,
     /// The number of the request it belongs to.
     pub request: usize,
 }
 
-/// A request named a busy slot: the running one was damaged.
+/// Something that was done to a slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deed {
+    /// Which.
+    pub slot: SlotId,
+    /// The number of the request that asked for it.
+    pub request: usize,
+    /// What.
+    pub what: What,
+}
+
+/// What was done to a slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A request went into it.
+    Launched(Launch),
+    /// So many tokens went into this file.
+    Saved(String, usize),
+    /// So many tokens came from this file.
+    Restored(String, usize),
+    /// It was emptied.
+    Erased,
+    /// This file could not be written, or read.
+    Failed(String),
+}
+
+impl What {
+    /// An action, and how many tokens it was about if it succeeded.
+    pub(super) fn of(action: &Action, tokens: Option<usize>) -> Self {
+        match (action, tokens) {
+            (Action::Save(name), Some(tokens)) => Self::Saved(name.clone(), tokens),
+            (Action::Restore(name), Some(tokens)) => Self::Restored(name.clone(), tokens),
+            (Action::Save(name) | Action::Restore(name), None) => Self::Failed(name.clone()),
+            (Action::Erase, _) => Self::Erased,
+        }
+    }
+}
+
+/// A file cut short has killed the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crash {
+    /// The number of the request that wanted it restored.
+    pub request: usize,
+    /// Whether that request came past the router.
+    pub foreign: bool,
+}
+
+/// A request named a busy slot: the running one was damaged, or an action waits behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The slot named.
@@ -87,6 +137,8 @@ pub(super) struct Log {
     pub(super) slot_takers: usize,
     pub(super) incomplete: usize,
     pub(super) launches: Vec<Launch>,
+    pub(super) deeds: Vec<Deed>,
+    pub(super) crashes: Vec<Crash>,
     pub(super) violations: Vec<Violation>,
     pub(super) polls: Vec<Instant>,
     pub(super) poll_count: usize,

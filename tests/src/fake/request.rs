@@ -44,12 +44,14 @@ impl Route {
     }
 }
 
-/// The gates named in the prompt.
+/// The gates named in the prompt, and the word to be said.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stops {
     pub(super) late: Option<String>,
     pub(super) hold: Option<String>,
     pub(super) hold_end: Option<String>,
+    /// What is said first.
+    pub(super) echo: Option<String>,
 }
 
 /// One request.
@@ -151,6 +153,7 @@ fn stops(text: &str) -> Stops {
             Some(("LATE", name)) => stops.late = Some(name.to_owned()),
             Some(("HOLD", name)) => stops.hold = Some(name.to_owned()),
             Some(("HOLDEND", name)) => stops.hold_end = Some(name.to_owned()),
+            Some(("ECHO", word)) => stops.echo = Some(word.to_owned()),
             _ => {}
         }
     }

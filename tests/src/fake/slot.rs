@@ -1,7 +1,7 @@
 //! One slot of the fake: what it holds, what runs in it, and how `/slots` shows it.
 use serde_json::{Value, json};
 
-use super::tokens::Token;
+use super::tokens::{Token, common_prefix};
 
 /// A slot's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -20,6 +20,8 @@ pub(super) struct Running {
     pub(super) is_child: bool,
     /// Another request named this slot: what it says from now on is not its own.
     pub(super) damaged: bool,
+    /// It came past the router.
+    pub(super) foreign: bool,
     /// The pool was full: the request is to fail.
     pub(super) failed: bool,
     /// The token said last: not in the slot yet.
@@ -27,8 +29,8 @@ pub(super) struct Running {
 }
 
 impl Running {
-    pub(super) fn new(owner: TaskId, is_child: bool) -> Self {
-        Self { owner, is_child, damaged: false, failed: false, unread: None }
+    pub(super) fn new(owner: TaskId, is_child: bool, foreign: bool) -> Self {
+        Self { owner, is_child, damaged: false, foreign, failed: false, unread: None }
     }
 }
 
@@ -42,6 +44,16 @@ pub(super) struct LastTask {
     pub(super) decoded: usize,
 }
 
+/// A slot's tokens came from a file, and no request has used them yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Restored {
+    pub(super) tokens: usize,
+    /// With a sliding window a restore is answered with 200, and then nothing of it is reused.
+    pub(super) reused: bool,
+    /// It was another model's: whoever reuses it talks nonsense.
+    pub(super) spoiled: bool,
+}
+
 /// One slot.
 #[derive(Clone, Debug)]
 pub struct Slot {
@@ -51,13 +63,12 @@ pub struct Slot {
     pub(super) last: Option<LastTask>,
     /// The time of the last release on the engine's own clock; -1 = never used.
     pub(super) last_used: i64,
-    /// After a restore the token count is missing until the next use.
-    pub(super) restored: bool,
+    pub(super) restored: Option<Restored>,
 }
 
 impl Slot {
     pub(super) fn new(id: usize) -> Self {
-        Self { id: SlotId(id), tokens: Vec::new(), running: None, last: None, last_used: -1, restored: false }
+        Self { id: SlotId(id), tokens: Vec::new(), running: None, last: None, last_used: -1, restored: None }
     }
 
     /// The slot's number.
@@ -90,6 +101,24 @@ impl Slot {
         self.last.map(|last| last.id)
     }
 
+    /// It holds nothing any more.
+    pub(super) fn clear(&mut self) {
+        self.tokens.clear();
+        self.restored = None;
+    }
+
+    /// What the RAM cache can make use of.
+    pub(super) fn worth_keeping(&self) -> &[Token] {
+        if self.restored.is_none_or(|restored| restored.reused) { &self.tokens } else { &[] }
+    }
+
+    /// How many tokens a prompt finds here. Of a restored state at least half has to fit.
+    pub(super) fn found_by(&self, prompt: &[Token]) -> usize {
+        let common = common_prefix(&self.tokens, prompt);
+        let useless = |restored: Restored| !restored.reused || common * 2 < self.tokens.len();
+        if self.restored.is_some_and(useless) { 0 } else { common }
+    }
+
     /// What `GET /slots` says of it.
     pub(super) fn to_json(&self, n_ctx: usize) -> Value {
         let mut shown = json!({
@@ -98,9 +127,8 @@ impl Slot {
         });
         let Some(last) = self.last else { return shown };
         shown["id_task"] = json!(last.id.0);
-        if !self.restored {
-            shown["n_prompt_tokens"] = json!(self.tokens.len());
-        }
+        // After a restore this is the file's count beside the number of the task before.
+        shown["n_prompt_tokens"] = json!(self.tokens.len());
         shown["n_prompt_tokens_processed"] = json!(last.computed);
         shown["n_prompt_tokens_cache"] = json!(last.cached);
         shown["params"] = json!({"n_predict": last.limit, "temperature": 0.8});

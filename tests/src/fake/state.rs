@@ -2,13 +2,14 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::engine::Engine;
 use super::gates::Gates;
 use super::options::Options;
-use super::records::{Launch, Log, Received, Violation};
+use super::records::{Crash, Deed, Launch, Log, Received, Violation};
 use super::slot::{Slot, TaskId};
+use super::states::Disk;
 
 /// No test waits longer than this for anything the fake should do.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -27,7 +28,7 @@ pub struct State {
 impl State {
     fn new(options: Options) -> Self {
         Self {
-            engine: Engine::new(options, std::collections::HashMap::new()),
+            engine: Engine::new(options, Disk::default()),
             log: Log::default(),
             loading: false,
             last_traffic: Instant::now(),
@@ -82,6 +83,24 @@ impl State {
         &self.log.launches
     }
 
+    /// Launches and slot actions, in order.
+    #[must_use]
+    pub fn deeds(&self) -> &[Deed] {
+        &self.log.deeds
+    }
+
+    /// Whether a slot action is under way that the test holds.
+    #[must_use]
+    pub fn action_held(&self) -> bool {
+        self.engine.held.is_some()
+    }
+
+    /// How often a bad file has killed the server. It is to be started again.
+    #[must_use]
+    pub fn crashes(&self) -> &[Crash] {
+        &self.log.crashes
+    }
+
     /// Requests that named a busy slot.
     #[must_use]
     pub fn violations(&self) -> &[Violation] {
@@ -115,8 +134,8 @@ impl State {
 
     /// Everything forgotten that a process forgets when it ends.
     pub(super) fn new_run(&mut self, options: Options) {
-        let files = std::mem::take(&mut self.engine.files);
-        self.engine = Engine::new(options, files);
+        let disk = std::mem::take(&mut self.engine.disk);
+        self.engine = Engine::new(options, disk);
         self.run += 1;
     }
 
@@ -125,10 +144,12 @@ impl State {
         let slots = self.slots().iter().map(|slot| slot.to_json(0).to_string());
         let received = self.received().iter().map(|one| format!("{} {}", one.method, one.target));
         format!(
-            "slots:\n  {}\nreceived:\n  {}\ndeferred: {}, RAM cache: {:?}, polls: {}, loading: {}\nlaunches: {:?}\nviolations: {:?}",
+            "slots:\n  {}\nreceived:\n  {}\ndeferred: {}, action held: {}, crashes: {}, RAM cache: {:?}, polls: {}, loading: {}\nlaunches: {:?}\nviolations: {:?}",
             slots.collect::<Vec<_>>().join("\n  "),
             received.collect::<Vec<_>>().join("\n  "),
             self.deferred(),
+            self.action_held(),
+            self.crashes().len(),
             self.engine.ram.size(),
             self.poll_count(),
             self.loading,
@@ -145,6 +166,8 @@ pub(super) struct Shared {
     changed: watch::Sender<()>,
     /// Changes only when a run ends, so that waiting for it is cheap.
     pub(super) run: watch::Sender<u64>,
+    /// The server was killed: its connections are to be cut.
+    pub(super) killed: Notify,
     pub(super) gates: Gates,
     pub(super) slots_paused: watch::Sender<bool>,
     pub(super) script: watch::Sender<SseScript>,
@@ -163,6 +186,7 @@ impl Shared {
             state: Mutex::new(State::new(options)),
             changed: watch::Sender::new(()),
             run: watch::Sender::new(0),
+            killed: Notify::new(),
             gates: Gates::default(),
             slots_paused: watch::Sender::new(false),
             script: watch::Sender::new(SseScript::default()),
@@ -176,7 +200,12 @@ impl Shared {
 
     /// Changes the state and tells everybody who waits.
     pub(super) fn update<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
-        let result = change(&mut self.lock());
+        let mut state = self.lock();
+        let result = change(&mut state);
+        if state.engine.killed.is_some() {
+            self.killed.notify_one();
+        }
+        drop(state);
         self.changed.send_replace(());
         result
     }

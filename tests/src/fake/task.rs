@@ -42,7 +42,14 @@ pub(super) struct Generate {
 #[derive(Debug)]
 pub(super) struct Act {
     pub(super) action: Action,
-    pub(super) answer: oneshot::Sender<Result<usize, Failure>>,
+    pub(super) answer: oneshot::Sender<Result<Moved, Failure>>,
+}
+
+/// What an action was about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Moved {
+    pub(super) tokens: usize,
+    pub(super) bytes: usize,
 }
 
 /// `POST /slots/{id}?action=`
@@ -51,4 +58,14 @@ pub(super) enum Action {
     Save(String),
     Restore(String),
     Erase,
+}
+
+impl Action {
+    /// The file it is about.
+    pub(super) fn file(&self) -> Option<&str> {
+        match self {
+            Self::Save(name) | Self::Restore(name) => Some(name),
+            Self::Erase => None,
+        }
+    }
 }

@@ -125,6 +125,24 @@ async fn the_metrics_count_computed_prompt_tokens() {
 }
 
 #[tokio::test]
+async fn the_time_that_reading_took_is_told_as_the_options_say() {
+    let mut options = Options::default();
+    options.pace.read_ms = 2.5;
+    let fake = FakeLlama::start(options);
+    let answer = complete(&fake, &words("a", 10), json!(0)).await;
+    assert_eq!(answer.json()["timings"]["prompt_ms"], 25.0);
+}
+
+#[tokio::test]
+async fn a_request_can_have_its_own_word_back() {
+    let fake = FakeLlama::start(Options::default());
+    let mut session = Session::anonymous(&fake.url());
+    let answer = session.say("ECHO:canary words").await;
+    assert_eq!(answer.json()["choices"][0]["message"]["content"], "canary out1 out2 out3");
+    assert_eq!(session.say("more").await.cache_n(), Some(5));
+}
+
+#[tokio::test]
 async fn a_growing_conversation_reuses_what_the_server_said_itself() {
     let fake = FakeLlama::start(Options::default());
     let mut session = Session::anonymous(&fake.url());

@@ -79,3 +79,19 @@ async fn props_tell_the_slots_but_not_whether_the_kv_is_unified() {
     assert_eq!(props.json()["default_generation_settings"]["n_ctx"], 8192);
     assert!(!props.text().contains("unified"));
 }
+
+#[tokio::test]
+async fn what_is_served_is_told_in_props_models_and_adapters() {
+    let mut options = Options::default();
+    options.served.build = "b1-fake".to_owned();
+    options.served.params = 7;
+    options.served.adapters = vec!["/models/lora.gguf".to_owned()];
+    let fake = FakeLlama::start(options);
+    let get = async |path: &str| client::get(format!("{}{path}", fake.url())).await.json();
+    let props = get("/props").await;
+    assert_eq!((&props["build_info"], &props["model_alias"]), (&json!("b1-fake"), &json!("fake-model")));
+    let meta = get("/v1/models").await["data"][0]["meta"].clone();
+    assert_eq!((&meta["n_params"], &meta["size"]), (&json!(7), &json!(240_000_000)));
+    let adapters = get("/lora-adapters").await;
+    assert_eq!(adapters, json!([{"id": 0, "path": "/models/lora.gguf", "scale": 1.0}]));
+}

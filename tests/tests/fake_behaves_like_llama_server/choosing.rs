@@ -100,6 +100,7 @@ async fn a_slot_action_woken_first_leaves_those_behind_it_hanging() {
     fake.wait_processing(1).await;
     let url = format!("{}/slots/0?action=erase", fake.url());
     let erased = tokio::spawn(client::send(Outgoing::post(url, "{}")));
+    // The running request is not the router's, so this is no violation.
     fake.wait_until("the action deferred", |state| state.deferred() == 1).await;
     let behind = fake.foreign("behind", None);
     fake.wait_until("both deferred", |state| state.deferred() == 2).await;

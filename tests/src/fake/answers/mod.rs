@@ -96,11 +96,12 @@ impl<'a> Report<'a> {
         if self.run.request.limited { limit } else { end }
     }
 
-    /// Milliseconds are made up: nothing may depend on them.
+    /// Milliseconds are made up: what reading takes is as the options say, all else means nothing.
     fn timings(&self) -> Value {
         json!({
             "cache_n": self.cached(),
-            "prompt_n": self.computed(), "prompt_ms": 1.5, "prompt_per_token_ms": 0.5, "prompt_per_second": 2000.0,
+            "prompt_n": self.computed(), "prompt_ms": self.run.read_ms * self.computed() as f64,
+            "prompt_per_token_ms": self.run.read_ms, "prompt_per_second": 1000.0 / self.run.read_ms,
             "predicted_n": self.predicted(), "predicted_ms": 2.5, "predicted_per_token_ms": 0.5,
             "predicted_per_second": 2000.0,
         })
