@@ -36,6 +36,7 @@ pub async fn chat(base: &str, session: &str, text: &str) -> Answer {
 pub struct Session {
     base: String,
     id: Option<String>,
+    key: Option<String>,
     messages: Vec<Value>,
 }
 
@@ -43,13 +44,26 @@ impl Session {
     /// A session with this id at `base`.
     #[must_use]
     pub fn new(base: &str, id: &str) -> Self {
-        Self { base: base.to_owned(), id: Some(id.to_owned()), messages: Vec::new() }
+        Self { id: Some(id.to_owned()), ..Self::anonymous(base) }
     }
 
     /// A conversation without an id.
     #[must_use]
     pub fn anonymous(base: &str) -> Self {
-        Self { base: base.to_owned(), id: None, messages: Vec::new() }
+        Self { base: base.to_owned(), id: None, key: None, messages: Vec::new() }
+    }
+
+    /// Begins with this system text.
+    #[must_use]
+    pub fn system(mut self, text: &str) -> Self {
+        self.messages.push(json!({"role": "system", "content": text}));
+        self
+    }
+
+    /// Comes in with this API key.
+    #[must_use]
+    pub fn key(self, key: &str) -> Self {
+        Self { key: Some(key.to_owned()), ..self }
     }
 
     /// The same conversation, from now on at another address: after a restart of the router.
@@ -62,18 +76,34 @@ impl Session {
     /// # Panics
     /// If the answer is not a 200 with a message.
     pub async fn say(&mut self, text: &str) -> Answer {
-        self.messages.push(json!({"role": "user", "content": text}));
-        let answer = send(self.request()).await;
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        self.messages.push(answer.json()["choices"][0]["message"].clone());
+        let answer = send(self.turn(text)).await;
+        assert!(self.keep(text, &answer), "{}: {}", answer.status, answer.text());
         answer
     }
 
-    fn request(&self) -> Outgoing {
-        let mut body = json!({"model": "m", "messages": self.messages});
+    /// The request of the next turn, which does not become part of the conversation.
+    #[must_use]
+    pub fn turn(&self, text: &str) -> Outgoing {
+        let mut messages = self.messages.clone();
+        messages.push(json!({"role": "user", "content": text}));
+        let mut body = json!({"model": "m", "messages": messages});
         if let Some(id) = &self.id {
             body["agent_session_id"] = json!(id);
         }
-        Outgoing::post(format!("{}/v1/chat/completions", self.base), body.to_string())
+        let turn = Outgoing::post(format!("{}/v1/chat/completions", self.base), body.to_string());
+        match &self.key {
+            Some(key) => turn.header("authorization", &format!("Bearer {key}")),
+            None => turn,
+        }
+    }
+
+    /// Makes a turn and its answer part of the conversation, if there is one.
+    pub fn keep(&mut self, text: &str, answer: &Answer) -> bool {
+        if answer.status != 200 {
+            return false;
+        }
+        self.messages.push(json!({"role": "user", "content": text}));
+        self.messages.push(answer.json()["choices"][0]["message"].clone());
+        true
     }
 }

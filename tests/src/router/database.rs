@@ -50,14 +50,23 @@ impl Database {
     /// # Panics
     /// After 30 s.
     pub async fn wait_session(&self, id: &str, check: impl Fn(&Value) -> bool) -> Value {
+        let wanted = |row: &Value| row["session"] == id && check(row);
+        let rows = self.wait_rows("SELECT * FROM sessions", |rows| rows.iter().any(&wanted)).await;
+        rows.into_iter().find(wanted).expect("it has just been there")
+    }
+
+    /// Waits for the rows of a query to be as wanted, while the router runs.
+    ///
+    /// # Panics
+    /// After 30 s.
+    pub async fn wait_rows(&self, query: &str, check: impl Fn(&[Value]) -> bool) -> Vec<Value> {
         let started = Instant::now();
         loop {
-            let rows = self.try_rows("SELECT * FROM sessions").unwrap_or_default();
-            let row = rows.iter().find(|row| row["session"] == id);
-            if let Some(row) = row.filter(|row| check(row)) {
-                return row.clone();
+            let rows = self.try_rows(query).unwrap_or_default();
+            if check(&rows) {
+                return rows;
             }
-            assert!(started.elapsed() < PATIENCE, "session {id:?}: {row:?}");
+            assert!(started.elapsed() < PATIENCE, "{query}: {rows:?}");
             // SQLite tells nobody that it was written.
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

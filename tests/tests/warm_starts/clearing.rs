@@ -1,0 +1,121 @@
+//! Servers that clear idle slots (default settings): a turn's state is saved when it ends, before the next task clears it.
+use session_slot_tests::client::{self, chat, words};
+use session_slot_tests::fake::What;
+use session_slot_tests::{Options, Session};
+
+use crate::stage::Stage;
+use crate::{LEFT, reused, text};
+
+/// Default settings, with a RAM cache that holds one session.
+fn short_of_memory() -> Options {
+    Options { ram_cache_tokens: 300, ..Options::default_settings() }
+}
+
+/// The router has seen what the server does to idle slots.
+async fn taught(options: Options) -> Stage {
+    let stage = Stage::open(options).await;
+    for id in ["x", "y", "z"] {
+        chat(&stage.router.url(), id, &words(id, 5)).await;
+    }
+    let learned = |status: &serde_json::Value| status["server"]["clears_idle"] == true;
+    stage.router.wait_status("knowledge of the server", learned).await;
+    stage
+}
+
+async fn rounds(talks: &mut [(Session, &str)], turns: std::ops::Range<usize>) -> Vec<u64> {
+    let mut found = Vec::new();
+    for turn in turns {
+        for (talk, id) in talks.iter_mut() {
+            found.push(reused(&talk.say(&text(id, turn)).await));
+        }
+    }
+    found
+}
+
+fn talks<'a>(stage: &Stage, ids: &[&'a str]) -> Vec<(Session, &'a str)> {
+    ids.iter().map(|id| (stage.talk(id), *id)).collect()
+}
+
+#[tokio::test]
+async fn sessions_whose_states_the_ram_cache_can_not_hold_find_them_again() {
+    for sessions in [3, 4, 6] {
+        let stage = taught(short_of_memory()).await;
+        let ids = &["a", "b", "c", "d", "e", "f"][..sessions];
+        let mut talks = talks(&stage, ids);
+        // What the RAM cache is good for is seen in the first rounds.
+        rounds(&mut talks, 0..3).await;
+        for (talk, id) in &mut talks {
+            let found = reused(&talk.say(&text(id, 3)).await);
+            assert_eq!(found, LEFT + 2 * (LEFT + 1), "{id} of {sessions}: {:?}", stage.story());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_turn_is_saved_before_the_next_task_is_launched() {
+    let stage = taught(short_of_memory()).await;
+    let mut talks = talks(&stage, &["a", "b", "c", "d"]);
+    rounds(&mut talks, 0..4).await;
+    let story = stage.story();
+    // Whoever is restored was saved, whole, when nothing had been launched since its turn.
+    for (index, step) in story.iter().enumerate().filter(|(_, step)| step.starts_with("save ")) {
+        let session = step.trim_start_matches("save ");
+        let launched = story[..index].iter().rev().find(|step| !step.contains(' '));
+        assert_eq!(launched.map(String::as_str), Some(session), "{index}: {story:?}");
+    }
+    assert!(story.iter().any(|step| step.starts_with("save ")), "{story:?}");
+}
+
+#[tokio::test]
+async fn nothing_comes_between_a_restore_and_its_turn() {
+    let stage = taught(short_of_memory()).await;
+    let talks = talks(&stage, &["a", "b", "c", "d", "e", "f"]).into_iter().map(|(mut talk, id)| {
+        let id = id.to_owned();
+        tokio::spawn(async move {
+            for turn in 0..6 {
+                talk.say(&text(&id, turn)).await;
+            }
+        })
+    });
+    for talk in talks.collect::<Vec<_>>() {
+        talk.await.expect("it should end");
+    }
+    let deeds = stage.fake.deeds();
+    let mut restores = 0;
+    for pair in deeds.windows(2) {
+        if let What::Restored(_, tokens) = &pair[0].what {
+            restores += 1;
+            let What::Launched(launch) = &pair[1].what else { panic!("{pair:?}") };
+            assert_eq!((launch.slot, launch.restored), (pair[0].slot, Some(*tokens)), "{pair:?}");
+        }
+    }
+    assert!(restores > 0, "{deeds:?}");
+}
+
+#[tokio::test]
+async fn while_a_turn_is_saved_the_next_one_waits() {
+    let stage = taught(short_of_memory()).await;
+    let mut talks = talks(&stage, &["a", "b", "c"]);
+    rounds(&mut talks, 0..3).await;
+    stage.fake.faults(|faults| faults.hold_saves = true);
+    let (a, b) = (talks[0].0.turn(&text("a", 3)), talks[1].0.turn(&text("b", 3)));
+    assert_eq!(client::send(a).await.status, 200);
+    stage.fake.wait_until("a held save", |state| state.action_held()).await;
+    let launched = stage.fake.launches().len();
+    let waiting = client::send_later(b);
+    stage.router.wait_waiting(1).await;
+    assert_eq!(stage.fake.launches().len(), launched);
+    stage.fake.faults(|faults| faults.hold_saves = false);
+    assert!(reused(&waiting.await.expect("it should end")) >= LEFT);
+}
+
+#[tokio::test]
+async fn with_ample_memory_warm_starts_cost_no_reuse() {
+    let stage = taught(Options::default_settings()).await;
+    let mut talks = talks(&stage, &["a", "b", "c", "d", "e", "f"]);
+    let found = rounds(&mut talks, 0..4).await;
+    for (index, found) in found.iter().enumerate().skip(6) {
+        let turn = index as u64 / 6;
+        assert_eq!(*found, LEFT + (turn - 1) * (LEFT + 1), "{index}");
+    }
+}

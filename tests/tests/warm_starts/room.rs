@@ -1,0 +1,72 @@
+//! How much may be saved, and what goes when there is no more room.
+use session_slot_tests::{Options, Session};
+
+use crate::stage::Stage;
+use crate::{LEFT, reused, text};
+
+/// What a first turn's state takes.
+const STATE: u64 = 68 + 100 * LEFT;
+
+fn taken(stage: &Stage) -> u64 {
+    let sizes = stage.files().into_iter().map(|name| std::fs::metadata(stage.states().join(name)));
+    sizes.filter_map(Result::ok).map(|file| file.len()).sum()
+}
+
+#[tokio::test]
+async fn states_never_take_more_than_max_bytes_and_the_least_valuable_go_first() {
+    let stage = Stage::with(Options::default().slots(1), &format!("max_bytes = {}", 2 * STATE + 100)).await;
+    let mut talks = Vec::new();
+    for id in ["a", "b", "c", "d", "e", "f"] {
+        talks.extend(stage.first_turns(&[id]).await);
+        assert!(taken(&stage) <= 2 * STATE + 100, "{} bytes after {id}", taken(&stage));
+    }
+    assert_eq!(stage.files().len(), 2);
+    // All are as long, and nobody came back: the older ones are worth less.
+    assert_eq!(reused(&talks[4].say(&text("e", 1)).await), LEFT);
+    assert_eq!(reused(&talks[0].say(&text("a", 1)).await), 0);
+    let warm = stage.warm().await;
+    assert!(warm["bytes"].as_u64() <= Some(2 * STATE + 100), "{warm:#}");
+}
+
+#[tokio::test]
+async fn where_there_is_no_room_for_one_state_nothing_is_saved_and_it_is_said_once() {
+    let stage = Stage::with(Options::default().slots(1), &format!("max_bytes = {}", STATE / 2)).await;
+    let mut talks = stage.first_turns(&["a", "b", "c"]).await;
+    assert_eq!(reused(&talks[0].say(&text("a", 1)).await), 0);
+    assert_eq!((stage.story(), stage.files().len()), (["a", "b", "c", "a"].map(String::from).to_vec(), 0));
+    assert_eq!(stage.warnings().len(), 1, "{:#?}", stage.warnings());
+}
+
+#[tokio::test]
+async fn on_a_full_disk_requests_go_on_and_it_is_said_once() {
+    let stage = Stage::open(Options::default().slots(1)).await;
+    stage.fake.faults(|faults| faults.room = Some(5000));
+    let mut talks = stage.first_turns(&["a", "b", "c"]).await;
+    for (talk, id) in talks.iter_mut().zip(["a", "b", "c"]) {
+        assert_eq!(reused(&talk.say(&text(id, 1)).await), 0);
+    }
+    // What a full disk has torn is not left there, and never sent: it would kill the server.
+    assert_eq!((stage.files(), stage.asked("restore")), (Vec::new(), 0));
+    assert_eq!(stage.warnings().len(), 1, "{:#?}", stage.warnings());
+    let failures = stage.warm().await["save_failures"].as_u64();
+    assert!(failures > Some(0));
+}
+
+#[tokio::test]
+async fn when_a_full_disk_has_room_again_states_are_saved_again() {
+    let stage = Stage::open(Options::default().slots(1)).await;
+    stage.fake.faults(|faults| faults.room = Some(5000));
+    let mut talks: Vec<Session> = stage.first_turns(&["a", "b"]).await;
+    stage.fake.faults(|faults| faults.room = None);
+    talks[0].say(&text("a", 1)).await;
+    assert_eq!(reused(&talks[1].say(&text("b", 1)).await), LEFT);
+}
+
+#[tokio::test]
+async fn a_save_that_fails_costs_nobody_his_answer() {
+    let stage = Stage::open(Options::default().slots(1)).await;
+    stage.fake.faults(|faults| faults.fail_saves = true);
+    let mut talks = stage.first_turns(&["a", "b"]).await;
+    assert_eq!(reused(&talks[0].say(&text("a", 1)).await), 0);
+    assert_eq!((stage.count("failed"), stage.count("restore a")), (2, 0));
+}

@@ -1,0 +1,70 @@
+//! A state is only ever sent to the server it was made on: same build, model, context, layout and adapters.
+use session_slot_tests::Options;
+
+use crate::stage::Stage;
+use crate::{LEFT, reused, text};
+
+/// `a` is saved, then the server is another one. Whether the state was tried.
+async fn is_tried_on(change: impl FnOnce(&mut Options)) -> bool {
+    let stage = Stage::open(Options::default().slots(1)).await;
+    let mut talks = stage.first_turns(&["a", "b"]).await;
+    let mut other = stage.options.clone();
+    change(&mut other);
+    stage.fake.restart(other).await;
+    let answer = talks[0].say(&text("a", 1)).await;
+    assert!(!answer.text().contains(session_slot_tests::fake::DAMAGED), "{}", answer.text());
+    let tried = stage.asked("restore") > 0;
+    assert_eq!(reused(&answer), if tried { LEFT } else { 0 });
+    tried
+}
+
+#[tokio::test]
+async fn on_the_same_server_a_state_is_used() {
+    assert!(is_tried_on(|_| {}).await);
+}
+
+#[tokio::test]
+async fn on_another_build_no_state_is_used() {
+    assert!(!is_tried_on(|options| options.served.build = "b1-fake".to_owned()).await);
+}
+
+#[tokio::test]
+async fn on_another_model_no_state_is_used() {
+    assert!(!is_tried_on(|options| options.served.path = "/models/other.gguf".to_owned()).await);
+    assert!(!is_tried_on(|options| options.served.alias = "other".to_owned()).await);
+}
+
+#[tokio::test]
+async fn on_another_model_of_the_same_name_no_state_is_used() {
+    assert!(!is_tried_on(|options| options.served.params += 1).await);
+    assert!(!is_tried_on(|options| options.served.size += 1).await);
+}
+
+#[tokio::test]
+async fn with_another_context_no_state_is_used() {
+    assert!(!is_tried_on(|options| options.n_ctx *= 2).await);
+}
+
+#[tokio::test]
+async fn with_another_adapter_no_state_is_used() {
+    assert!(!is_tried_on(|options| options.served.adapters.push("/models/lora.gguf".to_owned())).await);
+}
+
+#[tokio::test]
+async fn with_another_layout_which_no_page_tells_no_state_is_used() {
+    assert!(!is_tried_on(|options| options.bytes_per_token -= 20).await);
+    assert!(!is_tried_on(|options| options.layout += 16).await);
+}
+
+#[tokio::test]
+async fn back_on_the_server_it_was_made_on_a_state_is_used_again() {
+    let stage = Stage::open(Options::default().slots(1)).await;
+    let mut talks = stage.first_turns(&["a", "b"]).await;
+    let mut other = stage.options.clone();
+    other.served.build = "b1-fake".to_owned();
+    stage.fake.restart(other).await;
+    // Somebody else in between, so that the router has seen this server.
+    stage.first_turns(&["c"]).await;
+    stage.restart_server().await;
+    assert_eq!(reused(&talks[0].say(&text("a", 1)).await), LEFT);
+}
