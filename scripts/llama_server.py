@@ -30,6 +30,9 @@ def parse_args():
          help="save and clear idle slots when a task starts")
     flag("--cache-ram", type=int, default=8192, help="MiB for saved prompts (0: off)")
     flag("--swa-full", action="store_true", help="keep the whole cache of sliding-window layers")
+    flag("-ctxcp", "--ctx-checkpoints", type=int, help="checkpoints kept of a sliding window (absent: llama.cpp's choice)")
+    flag("-ctk", "--cache-type-k", default="f16", help="type of the cache's keys, as f16 or q8_0")
+    flag("-ctv", "--cache-type-v", default="f16", help="type of the cache's values")
     flag("--slot-save-path", default="", help="folder for saved slots; absent: slot actions are off")
     flag("--api-key", action="append", default=[], help="a key clients must send; may be repeated")
     flag("-t", "--threads", type=int, help="CPU threads (absent: llama.cpp's choice)")
@@ -41,6 +44,14 @@ def port_is_taken(port):
     with socket.socket() as probe:
         probe.settimeout(1)
         return port != 0 and probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def cache_type(name, xllamacpp):
+    """Turns a name such as q8_0 into llama.cpp's number for it."""
+    known = getattr(xllamacpp.ggml_type, f"GGML_TYPE_{name.upper()}", None)
+    if known is None:
+        sys.exit(f"llama.cpp has no type {name}")
+    return known
 
 
 def params_from(flags, xllamacpp):
@@ -55,6 +66,10 @@ def params_from(flags, xllamacpp):
     params.cache_idle_slots = flags.cache_idle_slots
     params.cache_ram_mib = flags.cache_ram
     params.swa_full = flags.swa_full
+    params.cache_type_k = cache_type(flags.cache_type_k, xllamacpp)
+    params.cache_type_v = cache_type(flags.cache_type_v, xllamacpp)
+    if flags.ctx_checkpoints is not None:
+        params.n_ctx_checkpoints = flags.ctx_checkpoints
     params.api_keys = flags.api_key
     if flags.slot_save_path:
         os.makedirs(flags.slot_save_path, exist_ok=True)

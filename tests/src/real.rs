@@ -61,7 +61,7 @@ impl RealLlama {
     /// If it does not start, or the environment does not say where it is.
     pub async fn start(flags: &[&str]) -> Self {
         let alone = RUNNING.lock().await;
-        let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let flags = owned(flags);
         let (process, url) = Process::start(&flags, "0").await;
         Self { flags, url, process, _alone: alone }
     }
@@ -71,6 +71,12 @@ impl RealLlama {
         self.process.kill();
         let port = self.url.rsplit(':').next().unwrap_or_default();
         (self.process, self.url) = Process::start(&self.flags, port).await;
+    }
+
+    /// The same with other flags.
+    pub async fn restart_with(&mut self, flags: &[&str]) {
+        self.flags = owned(flags);
+        self.restart().await;
     }
 
     /// `http://ADDRESS`
@@ -192,6 +198,10 @@ impl Drop for Process {
             let _ = std::io::Write::write_all(&mut std::io::stderr(), log.as_bytes());
         }
     }
+}
+
+fn owned(flags: &[&str]) -> Vec<String> {
+    flags.iter().map(|flag| (*flag).to_owned()).collect()
 }
 
 fn setting(name: &str) -> OsString {

@@ -14,6 +14,8 @@ const VOCABULARY: [&str; 32] = [
 /// another.
 const SYSTEM_TOKENS: usize = 150;
 const FIRST_TOKENS: usize = 80;
+/// More than the least that is worth a saved state.
+const LONG_TOKENS: usize = 650;
 const LATER_TOKENS: usize = 30;
 
 /// `count` words, about as many tokens, that depend on `name` alone.
@@ -62,7 +64,16 @@ pub(crate) struct Talk {
 
 impl Talk {
     pub(crate) fn new(base: &str, id: &str) -> Self {
-        let system = json!({"role": "system", "content": prose("system", SYSTEM_TOKENS)});
+        Self::beginning(base, id, &prose("system", SYSTEM_TOKENS))
+    }
+
+    /// A conversation with a long system text, which it shares with those that give it the same name.
+    pub(crate) fn long(base: &str, id: &str, system: &str) -> Self {
+        Self::beginning(base, id, &prose(system, LONG_TOKENS))
+    }
+
+    fn beginning(base: &str, id: &str, system: &str) -> Self {
+        let system = json!({"role": "system", "content": system});
         Self { id: id.to_owned(), base: base.to_owned(), messages: vec![system], before: None }
     }
 
