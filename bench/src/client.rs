@@ -69,6 +69,18 @@ impl Client {
         }
     }
 
+    /// Asks for something without sending anything; an error unless it is answered with 200.
+    pub async fn post_nothing(&self, path: &str) -> Result<(), String> {
+        let url = format!("{}{path}", self.base);
+        let request =
+            Request::post(&url).body(Full::default()).map_err(|error| format!("bad URL {url}: {error}"))?;
+        let response = self.http.request(request).await.map_err(|error| format!("{url}: {error}"))?;
+        match response.status().as_u16() {
+            200 => Ok(()),
+            status => Err(format!("{url}: status {status}")),
+        }
+    }
+
     /// Prompt tokens this llama-server has computed since its start, by its own counter.
     pub async fn prompt_tokens_total(&self) -> Result<u64, String> {
         let url = format!("{}/metrics", self.base);

@@ -1,11 +1,12 @@
-//! What the benchmarks share: `replay` (how much of a prompt is reused), `overhead` (what the router costs) and `soak`
-//! (what it loses in a long time).
+//! What the benchmarks share: `replay` and `warm` (how much of a prompt is reused), `overhead` (what the router costs)
+//! and `soak` (what it loses in a long time).
 //!
 //! Replay: [`sources`] and [`conversation`] make what agents send, [`client`] and [`answer`] send it and read the
 //! streams, [`replay`] lets sessions run side by side or in turn, [`report`] sums up.
 //! Overhead: [`peers`] starts the fake server, nginx and the router, [`wire`] and [`load`] put load on them,
 //! [`overhead`] interleaves and compares, [`memory`] reads what the router holds, [`machine`] says where.
-//! Both that start programs end with [`interrupt`].
+//! Warm: [`mod@warm`] replays in every case on fresh real servers, before which stands each of several ways.
+//! Those that start programs end with [`interrupt`]; those that are judged, by [`targets`].
 //! Soak: [`soak`] plays clients that leave, while the fake server is killed and started again.
 
 pub mod answer;
@@ -23,4 +24,6 @@ pub mod rng;
 pub mod soak;
 pub mod sources;
 pub mod stats;
+pub mod targets;
+pub mod warm;
 pub mod wire;

@@ -1,4 +1,5 @@
-//! Starts what is measured: the fake llama-server, nginx and the router, each on a free port, each ended on drop.
+//! Starts what is measured: llama-server (a fake or a real one), nginx, the router and hearth, each on a free port, each
+//! ended on drop.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -62,14 +63,29 @@ impl Drop for Peer {
 
 /// Starts the fake llama-server with `slots` slots and any further flags.
 pub fn fake(programs: &Programs, slots: usize, flags: &[&str]) -> io::Result<Peer> {
-    let mut child = Command::new(&programs.fake)
-        .args(["--listen", "127.0.0.1:0", "--slots", &slots.to_string(), "--fast"])
-        .args(flags)
+    let mut command = Command::new(&programs.fake);
+    command.args(["--listen", "127.0.0.1:0", "--slots", &slots.to_string(), "--fast"]).args(flags);
+    announced(command)
+}
+
+/// Starts a real llama-server with `launcher`, a script for `python` that takes llama-server's flags; its log goes to
+/// `folder`.
+pub fn llama(python: &Path, launcher: &Path, flags: &[String], folder: &Path) -> io::Result<Peer> {
+    let log = File::options().create(true).append(true).open(folder.join("llama.log"))?;
+    let mut command = Command::new(python);
+    command.arg(launcher).args(flags).stderr(log);
+    announced(command)
+}
+
+/// Starts a server that prints `listening on http://ADDRESS` when it is ready.
+fn announced(mut command: Command) -> io::Result<Peer> {
+    let program = PathBuf::from(command.get_program());
+    let mut child = command
         // It ends when this pipe closes, so that it can't outlive this process.
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|error| not_started(&programs.fake, &error))?;
+        .map_err(|error| not_started(&program, &error))?;
     let mut line = String::new();
     if let Some(output) = child.stdout.take() {
         BufReader::new(output).read_line(&mut line)?;
@@ -80,7 +96,7 @@ pub fn fake(programs: &Programs, slots: usize, flags: &[&str]) -> io::Result<Pee
         None => {
             let _ = child.kill();
             let _ = child.wait();
-            Err(io::Error::other(format!("{} did not say where it listens", programs.fake.display())))
+            Err(io::Error::other(format!("{} did not say where it listens", program.display())))
         }
     }
 }
@@ -90,20 +106,15 @@ const ROOMY: &str = "[queue]\nmax_waiting = 100000\nmax_per_session = 100000\n";
 
 /// Starts the router in front of `upstream`; its log and database go to `folder`.
 pub fn router(programs: &Programs, upstream: SocketAddr, folder: &Path) -> io::Result<Peer> {
-    router_with(programs, upstream, folder, ROOMY)
+    router_with(&programs.router, upstream, folder, ROOMY)
 }
 
 /// Starts the router with this configuration file's text.
-pub fn router_with(
-    programs: &Programs,
-    upstream: SocketAddr,
-    folder: &Path,
-    config: &str,
-) -> io::Result<Peer> {
+pub fn router_with(program: &Path, upstream: SocketAddr, folder: &Path, config: &str) -> io::Result<Peer> {
     let address = free_address()?;
     let file = folder.join("router.toml");
     std::fs::write(&file, config)?;
-    let mut command = Command::new(&programs.router);
+    let mut command = Command::new(program);
     command
         .args(["--listen", &address.to_string(), "--upstream", &format!("http://{upstream}")])
         .arg("--state-dir")
@@ -111,6 +122,17 @@ pub fn router_with(
         .arg("--config")
         .arg(file);
     start(command, address, folder, "router.log")
+}
+
+/// Starts hearth in front of `upstream`, whose one slot it drives; `states` is the server's save path.
+pub fn hearth(program: &Path, upstream: SocketAddr, states: &Path, folder: &Path) -> io::Result<Peer> {
+    let address = free_address()?;
+    let mut command = Command::new(program);
+    command
+        .args(["serve", "--upstream", &format!("http://{upstream}"), "--port", &address.port().to_string()])
+        .arg("--cache-dir")
+        .arg(states);
+    start(command, address, folder, "hearth.log")
 }
 
 /// Starts nginx in front of `upstream`, configured as one would for streams: nothing buffered, connections kept. It

@@ -76,6 +76,60 @@ impl Session {
     }
 }
 
+/// A plan under way: what its sessions have said so far.
+pub struct Sessions<'a> {
+    plan: &'a Plan,
+    sources: &'a Sources,
+    sessions: Vec<Session>,
+}
+
+impl<'a> Sessions<'a> {
+    /// Sessions that have said nothing yet.
+    pub fn new(plan: &'a Plan, sources: &'a Sources) -> Self {
+        let sessions = (0..plan.sessions).map(|index| Session::new(plan, sources, index)).collect();
+        Self { plan, sources, sessions }
+    }
+
+    /// Lets each session say `turns` more turns; returns all outcomes and how long it took.
+    pub async fn go_on(
+        &mut self,
+        turns: usize,
+        schedule: Schedule,
+        client: &Client,
+    ) -> (Vec<Outcome>, Duration) {
+        let begun = Instant::now();
+        let outcomes = match schedule {
+            Schedule::Concurrent => self.side_by_side(turns, client).await,
+            Schedule::Turn => self.in_turn(turns, client).await,
+        };
+        (outcomes, begun.elapsed())
+    }
+
+    async fn side_by_side(&mut self, turns: usize, client: &Client) -> Vec<Outcome> {
+        let (plan, sources) = (self.plan, self.sources);
+        let sessions = self.sessions.iter_mut().map(|session| async move {
+            let mut outcomes = Vec::new();
+            for _ in 0..turns {
+                // Before the first turn too: agents don't start in the same millisecond.
+                tokio::time::sleep(session.think.think(plan.think)).await;
+                outcomes.push(session.turn(plan, sources, client).await);
+            }
+            outcomes
+        });
+        futures_util::future::join_all(sessions).await.into_iter().flatten().collect()
+    }
+
+    async fn in_turn(&mut self, turns: usize, client: &Client) -> Vec<Outcome> {
+        let mut outcomes = Vec::new();
+        for _ in 0..turns {
+            for session in &mut self.sessions {
+                outcomes.push(session.turn(self.plan, self.sources, client).await);
+            }
+        }
+        outcomes
+    }
+}
+
 /// Runs the plan; returns all outcomes and how long it took.
 pub async fn run(
     plan: &Plan,
@@ -83,37 +137,7 @@ pub async fn run(
     sources: &Sources,
     client: &Client,
 ) -> (Vec<Outcome>, Duration) {
-    let begun = Instant::now();
-    let outcomes = match schedule {
-        Schedule::Concurrent => side_by_side(plan, sources, client).await,
-        Schedule::Turn => in_turn(plan, sources, client).await,
-    };
-    (outcomes, begun.elapsed())
-}
-
-async fn side_by_side(plan: &Plan, sources: &Sources, client: &Client) -> Vec<Outcome> {
-    let sessions = (0..plan.sessions).map(|index| async move {
-        let mut session = Session::new(plan, sources, index);
-        let mut outcomes = Vec::new();
-        for _ in 0..plan.turns {
-            // Before the first turn too: agents don't start in the same millisecond.
-            tokio::time::sleep(session.think.think(plan.think)).await;
-            outcomes.push(session.turn(plan, sources, client).await);
-        }
-        outcomes
-    });
-    futures_util::future::join_all(sessions).await.into_iter().flatten().collect()
-}
-
-async fn in_turn(plan: &Plan, sources: &Sources, client: &Client) -> Vec<Outcome> {
-    let mut sessions: Vec<_> = (0..plan.sessions).map(|index| Session::new(plan, sources, index)).collect();
-    let mut outcomes = Vec::new();
-    for _ in 0..plan.turns {
-        for session in &mut sessions {
-            outcomes.push(session.turn(plan, sources, client).await);
-        }
-    }
-    outcomes
+    Sessions::new(plan, sources).go_on(plan.turns, schedule, client).await
 }
 
 /// What one private server per session would reach, measured on one server: each session runs alone from its first

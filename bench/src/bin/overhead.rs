@@ -13,6 +13,7 @@ use session_slot_bench::machine;
 use session_slot_bench::memory::{self, Held};
 use session_slot_bench::overhead::{Addresses, Case, Result as Measured, compare};
 use session_slot_bench::peers::{self, Peer, Programs};
+use session_slot_bench::targets::Targets;
 
 /// Measures the router's overhead beside nginx (both in front of a fake llama-server) and prints Markdown.
 #[derive(Debug, Parser)]
@@ -74,16 +75,6 @@ impl Stack {
 
     fn addresses(&self) -> Addresses {
         Addresses { direct: self.fake.address, nginx: self.nginx.address, router: self.router.address }
-    }
-}
-
-/// Whether each target is reached, with the line that says so.
-#[derive(Default)]
-struct Targets(Vec<(bool, String)>);
-
-impl Targets {
-    fn check(&mut self, reached: bool, what: String) {
-        self.0.push((reached, what));
     }
 }
 
@@ -192,11 +183,8 @@ async fn run(flags: &Flags) -> io::Result<bool> {
     requests(flags, &programs, &mut targets).await?;
     streams(flags, &programs).await?;
     memory(flags, &programs, &mut targets).await?;
-    println!("\nTargets:");
-    for (reached, what) in &targets.0 {
-        println!("- {}: {what}", if *reached { "reached" } else { "NOT reached" });
-    }
-    Ok(targets.0.iter().all(|(reached, _)| *reached))
+    print!("\n{targets}");
+    Ok(targets.reached())
 }
 
 // One thread: the load must leave the cores to what is measured.

@@ -197,7 +197,7 @@ async fn soak(flags: &Flags) -> io::Result<Outcome> {
     let programs = programs(flags)?;
     let folder = tempfile::tempdir()?;
     let server = peers::fake(&programs, flags.slots, &STREAMS)?;
-    let router = peers::router_with(&programs, server.address, folder.path(), CONFIG)?;
+    let router = peers::router_with(&programs.router, server.address, folder.path(), CONFIG)?;
     let length = Duration::from_secs(flags.minutes * 60);
     let until = Instant::now() + length;
     let plan = Plan {
