@@ -7,11 +7,13 @@
 //! [`overhead`] interleaves and compares, [`memory`] reads what the router holds, [`machine`] says where.
 //! Warm: [`mod@warm`] replays in every case on fresh real servers, before which stands each of several ways.
 //! Those that start programs end with [`interrupt`]; those that are judged, by [`targets`].
+//! Evictions: [`mod@evictions`] plays agents against the router's slot table in virtual time.
 //! Soak: [`soak`] plays clients that leave, while the fake server is killed and started again.
 
 pub mod answer;
 pub mod client;
 pub mod conversation;
+pub mod evictions;
 pub mod interrupt;
 pub mod load;
 pub mod machine;
