@@ -10,11 +10,12 @@ set -euo pipefail
 SETTINGS="default settings|--ctx-size 16384
 --parallel 4 --no-kv-unified|--ctx-size 16384 --parallel 4 --no-kv-unified"
 # What is replayed. Left alone, the server puts sessions that share more than half of a slot's tokens into that slot,
-# where each reads again what follows the shared system prompt.
-SESSIONS=4
-TURNS=5
+# where each reads again what follows the shared system prompt. Twice as many sessions as slots: each comes back to a
+# slot that another one has taken. Its state is worth saving, as it is longer than warm.min_tokens.
+SESSIONS=8
+TURNS=4
 SEED=1
-SYSTEM_TOKENS=400
+SYSTEM_TOKENS=450
 TURN_TOKENS=60
 MAX_TOKENS=8
 SCHEDULE=turn
@@ -32,8 +33,11 @@ prepare() {
 
 # start_llama FLAGS...: a fresh server, so that no run profits from the one before; sets LLAMA and LLAMA_URL.
 start_llama() {
+    STATES="$WORK/states"
+    rm -rf "$STATES"
     # As many threads as cores would wait for each other as soon as anything else runs beside them.
-    start_helper llama "$PYTHON" "$SCRIPTS/llama_server.py" --model "$MODEL" --threads "$THREADS" "$@"
+    start_helper llama "$PYTHON" "$SCRIPTS/llama_server.py" --model "$MODEL" --threads "$THREADS" \
+        --swa-full --slot-save-path "$STATES" "$@"
     LLAMA="$HELPER"
     LLAMA_URL="$(url_of llama)"
 }
@@ -46,7 +50,7 @@ start_router() {
     rm -rf "$state"
     mkdir "$state"
     start_helper router "$TARGET/release/session-slot-router" \
-        --listen "127.0.0.1:$port" --upstream "$LLAMA_URL" --state-dir "$state"
+        --listen "127.0.0.1:$port" --upstream "$LLAMA_URL" --state-dir "$state" --warm-dir "$STATES"
     ROUTER="$HELPER"
     ROUTER_URL="http://127.0.0.1:$port"
     until answers "$ROUTER_URL/router/health"; do
@@ -70,6 +74,18 @@ replay() {
         "$@" >>"$WORK/results" || [ "$?" -eq 1 ]
 }
 
+# keep_advice NAME: what the router says about this server is added to $WORK/advice.
+keep_advice() {
+    "$PYTHON" - "$1" "$ROUTER_URL/router/status" >>"$WORK/advice" <<'PYTHON'
+import json, sys, textwrap, urllib.request
+direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+advice = json.load(direct.open(sys.argv[2], timeout=10))["server"]["advice"]
+print(f"\nOn {sys.argv[1]} the router advises" + (":" if advice else " nothing."))
+for line in advice:
+    print(textwrap.fill(line, 110, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False))
+PYTHON
+}
+
 compare() {
     local name="$1"
     shift
@@ -81,6 +97,7 @@ compare() {
     start_llama "$@"
     start_router
     replay "$ROUTER_URL" "$name|router" --session-field
+    keep_advice "$name"
     end_helper "$ROUTER"
     end_helper "$LLAMA"
 }
@@ -101,6 +118,8 @@ PYTHON
         "$SESSIONS" "$SYSTEM_TOKENS"
     printf 'tokens sent: prompt tokens of all requests. computed: by the server'"'"'s own counter; the rest was reused.\n'
     printf 'TTFT: time to the first token of an answer.\n'
+    printf 'Each llama-server also has --swa-full and --slot-save-path, the folder in which the router has states saved.\n'
+    cat "$WORK/advice"
 }
 
 prepare
