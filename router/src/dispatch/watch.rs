@@ -81,6 +81,7 @@ impl Dispatch {
         if up && self.lock().server.stale {
             // Nothing is granted meanwhile, so it must not take long; if it does, it is tried after the next probe.
             drop(timeout(INTRODUCTION, self.refresh_props()).await);
+            self.change(|state| state.table.introduced());
         }
     }
 

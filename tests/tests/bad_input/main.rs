@@ -57,8 +57,5 @@ fn message(body: &Value) -> String {
 
 /// Whether nothing but the router's own questions has reached the server.
 fn untouched(fake: &FakeLlama) -> bool {
-    fake.look(|state| {
-        state.incomplete() == 0
-            && state.received().iter().all(Received::is_own_question)
-    })
+    fake.look(|state| state.incomplete() == 0 && state.received().iter().all(Received::is_own_question))
 }
