@@ -17,6 +17,8 @@ pub(super) enum Advice {
     SavePath,
     /// Restored states are not reused.
     SwaFull,
+    /// The folder of saved states can't be seen.
+    WarmDir,
 }
 
 impl fmt::Display for Advice {
@@ -46,6 +48,11 @@ impl fmt::Display for Advice {
                 "llama-server restores saved slots but does not reuse them, so they are not used any more: if the \
                  model has a sliding window, start it with `--swa-full` (measured: 3,504 of 3,507 tokens reused \
                  instead of 0), or warm starts can't work with this model"
+            }
+            Self::WarmDir => {
+                "saved states are known by name alone: none is checked before it is restored (one that was cut short, \
+                 as by a full disk, can end llama-server), none is removed, and the disk's free space is not known; if \
+                 the server runs on this machine, give the router its --slot-save-path as --warm-dir"
             }
         })
     }

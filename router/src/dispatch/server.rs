@@ -152,6 +152,11 @@ impl Server {
         self.advise_if(standing == Standing::Unreused, Advice::SwaFull);
     }
 
+    /// Whether states are saved that nobody can look after.
+    pub(super) fn saves_unseen(&mut self, unseen: bool) {
+        self.advise_if(unseen, Advice::WarmDir);
+    }
+
     fn advise_if(&mut self, applies: bool, advice: Advice) {
         if applies { self.advise(advice) } else { self.take_back(advice) }
     }

@@ -108,9 +108,7 @@ impl Dispatch {
         }
         let standing = state.table.warm().snapshot().standing;
         state.server.stands(standing);
-        if can_save == Some(true) {
-            self.shelf.explain();
-        }
+        state.server.saves_unseen(can_save == Some(true) && !self.shelf.has_folder());
     }
 
     pub(super) fn start_save(

@@ -40,8 +40,6 @@ pub struct Shelf {
     folder: Option<Folder>,
     /// The folder has been seen not to be the one the server writes to.
     disowned: AtomicBool,
-    /// No folder was given, and what that means has not been said.
-    unseen: AtomicBool,
     room: u64,
     contents: Mutex<Contents>,
 }
@@ -116,7 +114,6 @@ impl Shelf {
             names,
             folder,
             disowned: AtomicBool::new(false),
-            unseen: AtomicBool::new(settings.dir.is_none()),
             room: settings.max_bytes.unwrap_or(MOST),
             contents: Mutex::default(),
         };
@@ -140,15 +137,10 @@ impl Shelf {
         Place { dir: folder.map(|folder| folder.path().to_owned()), by_name: folder.is_none() }
     }
 
-    /// Says once what is missing where files are known by name alone, if nothing has been said of the folder before.
-    pub fn explain(&self) {
-        if self.unseen.swap(false, Ordering::Relaxed) {
-            info!(
-                "saved states are known by name alone: none is checked before it is restored (one that was cut short, as \
-                 by a full disk, can end llama-server), none is removed, and the disk's free space is not known; give \
-                 the router the server's --slot-save-path as --warm-dir if both run on one machine"
-            );
-        }
+    /// Files can be seen, as far as is known.
+    #[must_use]
+    pub fn has_folder(&self) -> bool {
+        self.folder().is_some()
     }
 
     /// The name under which the server shall save a new state.
