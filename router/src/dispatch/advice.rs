@@ -21,6 +21,13 @@ pub(super) enum Advice {
     WarmDir,
 }
 
+impl Advice {
+    /// All is well as it is; it could be better.
+    pub(super) fn is_an_offer(self) -> bool {
+        matches!(self, Self::SavePath | Self::WarmDir)
+    }
+}
+
 impl fmt::Display for Advice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

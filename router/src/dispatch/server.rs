@@ -162,8 +162,10 @@ impl Server {
     }
 
     fn advise(&mut self, advice: Advice) {
-        if self.advice.insert(advice) {
-            warn!("{advice}");
+        match self.advice.insert(advice) {
+            true if advice.is_an_offer() => info!("{advice}"),
+            true => warn!("{advice}"),
+            false => {}
         }
     }
 

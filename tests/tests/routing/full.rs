@@ -60,7 +60,7 @@ async fn one_more_than_may_wait_is_told_to_come_back_in_the_dialect_of_its_route
 
 #[tokio::test]
 async fn a_session_with_too_many_requests_is_told_so_and_holds_up_nobody_else() {
-    let (fake, router, first) = limited("max_per_session = 2").await;
+    let (fake, router, first) = limited("max_per_session = 2\novertake = 0").await;
     let mut waiting = Vec::new();
     for count in 1..=2 {
         waiting.push(client::send_later(chat_request(&router.url(), "a", "runaway")));
