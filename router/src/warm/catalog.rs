@@ -317,7 +317,8 @@ impl Catalog {
     fn is_usable(&self, entry: &Entry) -> bool {
         let Server { fingerprint: Some(fingerprint), layout, life } = &self.server else { return false };
         let measured = match entry.state.layout {
-            Some(_) => entry.state.layout == *layout,
+            // Before the first restore in this life it is measured, in the very slot.
+            Some(_) => layout.is_none() || entry.state.layout == *layout,
             // Nothing was known of the layout so far in the life it was made in: this one.
             None => entry.life == Some(*life),
         };

@@ -189,6 +189,11 @@ impl World {
         assert!(bytes <= self.room, "seed {seed}: {bytes} bytes in a room of {}", self.room);
         let name = self.random.pick(&SESSIONS);
         let story = self.story(name);
+        if self.warm.source_for(&session(name), Some(&story)).is_some() && self.warm.needs_measure() {
+            // Before a state is restored.
+            self.warm.measured(self.server.1);
+            self.note_effects();
+        }
         let source = self.warm.source_for(&session(name), Some(&story));
         let could: Vec<StateId> =
             self.rows.keys().copied().filter(|id| self.fits(*id, name, &story)).collect();

@@ -131,7 +131,7 @@ fn measuring_stamps_the_states_made_before_and_they_outlive_a_restart() {
     assert!(effects.len() == 1 && effects.iter().all(stamped), "{effects:?}");
     server.warm.restarted();
     server.warm.served_by("server");
-    assert_eq!(server.state_for("a", &next()), None, "the layout may be another now");
+    assert!(server.warm.needs_measure(), "the layout may be another now");
     server.warm.measured(LAYOUT);
     assert_eq!(server.state_for("a", &next()), Some(state));
 }
