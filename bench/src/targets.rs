@@ -18,7 +18,10 @@ impl Targets {
 
 impl std::fmt::Display for Targets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        writeln!(f, "Targets:")?;
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "\nTargets:")?;
         for (reached, what) in &self.0 {
             writeln!(f, "- {}: {what}", if *reached { "reached" } else { "NOT reached" })?;
         }

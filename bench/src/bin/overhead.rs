@@ -183,7 +183,7 @@ async fn run(flags: &Flags) -> io::Result<bool> {
     requests(flags, &programs, &mut targets).await?;
     streams(flags, &programs).await?;
     memory(flags, &programs, &mut targets).await?;
-    print!("\n{targets}");
+    print!("{targets}");
     Ok(targets.reached())
 }
 

@@ -149,7 +149,7 @@ async fn run(flags: &Flags) -> io::Result<bool> {
     );
     warm::print(&rows, &flags.ways);
     let targets = warm::judge(&rows);
-    println!("\n{targets}");
+    print!("{targets}");
     Ok(targets.reached())
 }
 

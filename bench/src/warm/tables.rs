@@ -51,14 +51,13 @@ fn table<'a>(
 }
 
 fn print_failures(rows: &[Row]) {
-    println!();
     for row in rows {
         for (way, outcome) in &row.ways {
             match outcome {
-                Err(why) => println!("Not measured: {}, {way}: {why}", row.name()),
+                Err(why) => println!("\nNot measured: {}, {way}: {why}", row.name()),
                 Ok(report) => {
                     for (failure, times) in &report.failures {
-                        println!("Failed: {}, {way}: {times} x {failure}", row.name());
+                        println!("\nFailed: {}, {way}: {times} x {failure}", row.name());
                     }
                 }
             }
