@@ -26,10 +26,10 @@ pub(super) async fn serve(
     }
     let slot: i64 = slot.parse().map_err(|_| Failure::invalid("Invalid slot ID"))?;
     let action = action_of(query, body)?;
-    if action.file().is_some() {
-        shared.until(|state| !state.engine.disk.faults.late).await;
-    }
-    let moved = queued(shared, slot, action.clone(), arrival).await?;
+    let (answer, done) = oneshot::channel();
+    // A task of its own: it is done whether or not its client is still there.
+    tokio::spawn(queue(Arc::clone(shared), slot, Act { action: action.clone(), answer }, arrival));
+    let moved = done.await.unwrap_or_else(|_| Err(Failure::gone()))?;
     Ok(told(slot, &action, moved, pace))
 }
 
@@ -47,16 +47,19 @@ fn action_of(query: &str, body: &[u8]) -> Result<Action, Failure> {
     }
 }
 
-async fn queued(shared: &Shared, slot: i64, action: Action, arrival: Arrival) -> Result<Moved, Failure> {
-    let (answer, done) = oneshot::channel();
+async fn queue(shared: Arc<Shared>, slot: i64, act: Act, arrival: Arrival) {
+    let run = shared.read(|state| state.run);
+    if act.action.file().is_some() {
+        shared.until(|state| !state.engine.disk.faults.late || state.run != run).await;
+    }
     shared.update(|state| {
-        let work = Work::Act(Act { action, answer });
-        let id = state.engine.next_task();
-        let (request, foreign) = (arrival.number, arrival.foreign);
-        let task = Task { id, request, foreign, named: Some(slot), work };
-        state.engine.submit(task, &mut state.log);
+        if state.run == run {
+            let id = state.engine.next_task();
+            let (request, foreign) = (arrival.number, arrival.foreign);
+            let task = Task { id, request, foreign, named: Some(slot), work: Work::Act(act) };
+            state.engine.submit(task, &mut state.log);
+        }
     });
-    done.await.unwrap_or_else(|_| Err(Failure::gone()))
 }
 
 fn told(slot: i64, action: &Action, moved: Moved, pace: Pace) -> Value {

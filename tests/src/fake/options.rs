@@ -16,13 +16,13 @@ pub struct KeepAlive {
 
 /// What is served, as `/props`, `/v1/models` and `/lora-adapters` tell it. A state written under one is no good under
 /// another, though a restore does not find out: who goes on from it says [`DAMAGED`](super::DAMAGED).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
     /// `build_info`
     pub build: String,
     /// The model's name.
     pub alias: String,
-    /// Where its file would be.
+    /// Where its file would be; may be empty.
     pub path: String,
     /// How many parameters it has.
     pub params: u64,

@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
-use super::options::Options;
+use super::options::{Options, Served};
 use super::tokens::Token;
 
 /// What every file begins with.
@@ -117,8 +117,11 @@ fn number(bytes: &[u8]) -> u64 {
 
 /// What a state depends on without showing it: the build, the model and its adapters.
 fn origin(options: &Options) -> u64 {
+    let Served { build, alias, path, params, size, adapters } = &options.served;
+    // Where the file is known the model's name is no more than a name.
+    let model = if path.is_empty() { alias } else { path };
     let mut hasher = DefaultHasher::new();
-    options.served.hash(&mut hasher);
+    (build, model, params, size, adapters).hash(&mut hasher);
     hasher.finish()
 }
 

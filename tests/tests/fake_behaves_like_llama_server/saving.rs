@@ -158,7 +158,7 @@ async fn a_state_of_another_layout_is_refused() {
 async fn a_state_of_another_model_is_taken_and_who_goes_on_from_it_talks_nonsense() {
     let (fake, folder) = with_a_state(Options::default()).await;
     let mut other = Options::default().saving_to(folder.path());
-    other.served.alias = "another".to_owned();
+    other.served.path = "/models/another.gguf".to_owned();
     fake.restart(other).await;
     assert_eq!(action(&fake, 0, "restore", "f").await.status, 200);
     let answer = complete(&fake, &words("a", 101), json!(0)).await;
