@@ -1,6 +1,6 @@
 //! Servers that clear idle slots (default settings): a turn's state is saved when it ends, before the next task clears it.
 use session_slot_tests::client::{self, chat, words};
-use session_slot_tests::fake::What;
+use session_slot_tests::fake::{Deed, What};
 use session_slot_tests::{Options, Session};
 
 use crate::stage::Stage;
@@ -97,6 +97,8 @@ async fn while_a_turn_is_saved_the_next_one_waits() {
     let stage = taught(short_of_memory()).await;
     let mut talks = talks(&stage, &["a", "b", "c"]);
     rounds(&mut talks, 0..3).await;
+    let is_saved = |deed: &Deed| matches!(deed.what, What::Saved(..));
+    stage.fake.wait_until("c saved", |state| state.deeds().last().is_some_and(is_saved)).await;
     stage.fake.faults(|faults| faults.hold_saves = true);
     let (a, b) = (talks[0].0.turn(&text("a", 3)), talks[1].0.turn(&text("b", 3)));
     assert_eq!(client::send(a).await.status, 200);

@@ -1,13 +1,12 @@
 //! A session that loses its slot is saved first, and finds its state again wherever it comes back.
-use session_slot_tests::Options;
 use session_slot_tests::client;
 
 use crate::stage::Stage;
-use crate::{LEFT, reused, slot_of, text};
+use crate::{LEFT, reused, slot_of, small, text};
 
 #[tokio::test]
 async fn an_eviction_saves_before_the_new_request_is_sent_and_the_return_restores_and_reuses() {
-    let stage = Stage::open(Options::default().slots(1)).await;
+    let stage = Stage::open(small(1)).await;
     let mut talks = stage.first_turns(&["a", "b"]).await;
     assert_eq!(stage.story(), ["a", "save a", "b"]);
     let answer = talks[0].say(&text("a", 1)).await;
@@ -21,7 +20,7 @@ async fn an_eviction_saves_before_the_new_request_is_sent_and_the_return_restore
 
 #[tokio::test]
 async fn in_a_cycle_of_more_sessions_than_slots_every_return_reuses_all_that_was_left() {
-    let stage = Stage::open(Options::default().slots(2)).await;
+    let stage = Stage::open(small(2)).await;
     let ids = ["a", "b", "c", "d", "e"];
     let mut talks = stage.first_turns(&ids).await;
     for turn in 1..4 {
@@ -36,7 +35,7 @@ async fn in_a_cycle_of_more_sessions_than_slots_every_return_reuses_all_that_was
 
 #[tokio::test]
 async fn a_state_is_restored_into_another_slot_than_it_came_from() {
-    let stage = Stage::open(Options::default().slots(2)).await;
+    let stage = Stage::open(small(2)).await;
     let mut a = stage.talk("a");
     let first = slot_of(&a.say(&text("a", 0)).await);
     let mut others = stage.first_turns(&["b", "c"]).await;
@@ -49,7 +48,7 @@ async fn a_state_is_restored_into_another_slot_than_it_came_from() {
 
 #[tokio::test]
 async fn a_session_whose_old_slot_is_at_work_is_restored_into_a_free_one() {
-    let stage = Stage::open(Options::default().slots(2)).await;
+    let stage = Stage::open(small(2)).await;
     let mut a = stage.talk("a");
     let first = slot_of(&a.say(&text("a", 0)).await);
     let others = stage.first_turns(&["b", "c"]).await;
@@ -63,7 +62,7 @@ async fn a_session_whose_old_slot_is_at_work_is_restored_into_a_free_one() {
 
 #[tokio::test]
 async fn a_restore_is_followed_by_its_turn_in_the_same_slot() {
-    let stage = Stage::open(Options::default().slots(2)).await;
+    let stage = Stage::open(small(2)).await;
     let ids = ["a", "b", "c", "d"];
     let talks = stage.first_turns(&ids).await;
     let talks = talks.into_iter().zip(ids).map(|(mut talk, id)| {
@@ -89,7 +88,7 @@ async fn a_restore_is_followed_by_its_turn_in_the_same_slot() {
 
 #[tokio::test]
 async fn a_session_that_still_has_its_slot_is_neither_saved_nor_restored() {
-    let stage = Stage::open(Options::default().slots(2)).await;
+    let stage = Stage::open(small(2)).await;
     let mut talks = stage.first_turns(&["a", "b"]).await;
     for (talk, id) in talks.iter_mut().zip(["a", "b"]) {
         assert_eq!(reused(&talk.say(&text(id, 1)).await), LEFT);
@@ -99,7 +98,7 @@ async fn a_session_that_still_has_its_slot_is_neither_saved_nor_restored() {
 
 #[tokio::test]
 async fn what_is_shorter_than_min_tokens_is_not_saved() {
-    let stage = Stage::open(Options::default().slots(1)).await;
+    let stage = Stage::open(small(1)).await;
     for turn in 0..3 {
         for id in ["a", "b"] {
             client::chat(&stage.router.url(), id, &client::words(&format!("{id}-{turn}-"), 50)).await;
@@ -113,7 +112,7 @@ async fn what_is_shorter_than_min_tokens_is_not_saved() {
 
 #[tokio::test]
 async fn with_warm_starts_disabled_the_server_is_not_even_asked() {
-    let stage = Stage::with(Options::default().slots(1), "enabled = false").await;
+    let stage = Stage::with(small(1), "enabled = false").await;
     let mut talks = stage.first_turns(&["a", "b"]).await;
     assert_eq!(reused(&talks[0].say(&text("a", 1)).await), 0);
     let actions = |target: &str| target.starts_with("/slots/");
@@ -124,7 +123,7 @@ async fn with_warm_starts_disabled_the_server_is_not_even_asked() {
 
 #[tokio::test]
 async fn while_a_save_takes_long_its_eviction_waits_and_nothing_is_lost() {
-    let stage = Stage::open(Options::default().slots(1)).await;
+    let stage = Stage::open(small(1)).await;
     let mut talks = stage.first_turns(&["a"]).await;
     stage.fake.faults(|faults| faults.hold_saves = true);
     let evicting = client::send_later(stage.talk("b").turn(&text("b", 0)));

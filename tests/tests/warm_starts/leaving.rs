@@ -1,18 +1,18 @@
 //! Clients that leave meanwhile, and work past the router that comes in between.
 use std::time::Duration;
 
-use session_slot_tests::Options;
-use session_slot_tests::client;
+use session_slot_tests::{Answer, Session, client};
+use tokio::task::JoinHandle;
 
 use crate::stage::Stage;
-use crate::{LEFT, reused, text};
+use crate::{LEFT, reused, small, text};
 
-/// Nobody waits longer than this for a save that does not come to its end.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Nobody waits longer than this for a save that does not come to its end: the router gives it up after a minute.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 #[tokio::test]
 async fn a_client_that_leaves_during_its_restore_harms_nobody() {
-    let stage = Stage::open(Options::default().slots(1)).await;
+    let stage = Stage::open(small(1)).await;
     let mut talks = stage.first_turns(&["a", "b"]).await;
     stage.fake.faults(|faults| faults.hold_restores = true);
     let leaving = client::send_later(talks[0].turn(&text("a", 1)));
@@ -28,7 +28,7 @@ async fn a_client_that_leaves_during_its_restore_harms_nobody() {
 
 #[tokio::test]
 async fn a_client_that_leaves_while_another_session_is_saved_for_it_harms_nobody() {
-    let stage = Stage::open(Options::default().slots(1)).await;
+    let stage = Stage::open(small(1)).await;
     let mut talks = stage.first_turns(&["a"]).await;
     stage.fake.faults(|faults| faults.hold_saves = true);
     let leaving = client::send_later(stage.talk("b").turn(&text("b", 0)));
@@ -41,22 +41,16 @@ async fn a_client_that_leaves_while_another_session_is_saved_for_it_harms_nobody
 }
 
 /// `a` is about to be saved when somebody else takes its slot for as long as the test likes.
-async fn saved_too_late(options: Options) -> (Stage, Vec<session_slot_tests::Session>, Pending) {
-    let stage = Stage::open(options).await;
+async fn saved_too_late(slots: usize) -> (Stage, Vec<Session>, Pending) {
+    let stage = Stage::open(small(slots)).await;
     let talks = stage.first_turns(&["a"]).await;
     let slot = stage.fake.launches()[0].slot;
-    let others = stage.fake.look(|state| state.slots().len()) - 1;
-    for other in &["x", "y", "z"][..others] {
-        stage.first_turns(&[other]).await;
-    }
+    stage.first_turns(&["x", "y", "z"][..slots - 1]).await;
     let before = stage.asked("save");
     stage.fake.faults(|faults| faults.late = true);
     let evicting = client::send_later(stage.talk("b").turn(&text("b", 0)));
+    stage.wait_asked("save", before + 1).await;
     let fake = &stage.fake;
-    fake.wait_until("a save", |state| {
-        state.received().iter().filter(|one| one.target.ends_with("?action=save")).count() > before
-    })
-    .await;
     let foreign = fake.foreign("HOLD:foreign words", Some(slot.0 as i64));
     fake.wait_processing(1).await;
     fake.faults(|faults| faults.late = false);
@@ -66,13 +60,13 @@ async fn saved_too_late(options: Options) -> (Stage, Vec<session_slot_tests::Ses
 
 /// What is still under way.
 struct Pending {
-    evicting: tokio::task::JoinHandle<session_slot_tests::Answer>,
-    foreign: tokio::task::JoinHandle<session_slot_tests::Answer>,
+    evicting: JoinHandle<Answer>,
+    foreign: JoinHandle<Answer>,
 }
 
 #[tokio::test]
 async fn what_was_saved_too_late_is_not_taken_for_the_sessions_state() {
-    let (stage, mut talks, pending) = saved_too_late(Options::default().slots(1)).await;
+    let (stage, mut talks, pending) = saved_too_late(1).await;
     stage.fake.release("foreign");
     assert_eq!(pending.foreign.await.expect("it should end").status, 200);
     assert_eq!(pending.evicting.await.expect("it should end").status, 200);
@@ -82,7 +76,7 @@ async fn what_was_saved_too_late_is_not_taken_for_the_sessions_state() {
 
 #[tokio::test]
 async fn a_save_that_hangs_behind_foreign_work_does_not_hold_its_slot_for_ever() {
-    let (stage, _talks, pending) = saved_too_late(Options::default().slots(2)).await;
+    let (stage, _talks, pending) = saved_too_late(2).await;
     // The foreign work goes on for ever, and the save behind it; the other slot is free.
     let evicting = tokio::time::timeout(PATIENCE, pending.evicting).await;
     let evicting = evicting.expect("it should not wait for ever").expect("it should end");
@@ -94,7 +88,7 @@ async fn a_save_that_hangs_behind_foreign_work_does_not_hold_its_slot_for_ever()
 
 #[tokio::test]
 async fn foreign_work_in_a_slot_makes_its_session_cold_but_not_its_saved_state() {
-    let stage = Stage::open(Options::default().slots(1)).await;
+    let stage = Stage::open(small(1)).await;
     let mut talks = stage.first_turns(&["a", "b"]).await;
     assert_eq!(
         stage.fake.foreign("words of somebody else", Some(0)).await.expect("it should end").status,

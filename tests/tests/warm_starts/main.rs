@@ -14,8 +14,8 @@ mod sharing;
 mod stage;
 mod switched_off;
 
-use session_slot_tests::Answer;
 use session_slot_tests::client::words;
+use session_slot_tests::{Answer, Options};
 
 /// Words of a turn: more than the least that is saved, and than what may be missing of a state.
 const TURN: usize = 200;
@@ -34,4 +34,9 @@ fn slot_of(answer: &Answer) -> usize {
 
 fn reused(answer: &Answer) -> u64 {
     answer.cache_n().expect("timings should be there")
+}
+
+/// A server with so many slots that forgets whatever is in none of them.
+fn small(slots: usize) -> Options {
+    Options::without_ram_cache().slots(slots)
 }

@@ -1,11 +1,11 @@
 //! Who may overtake whom: a waiter whose state is in the free slot, a few times.
 use serde_json::Value;
+use session_slot_tests::Answer;
 use session_slot_tests::client::{self, words};
-use session_slot_tests::{Answer, Options};
 use tokio::task::JoinHandle;
 
 use crate::stage::Stage;
-use crate::text;
+use crate::{small, text};
 
 /// A session's turn that runs until it is let go.
 fn holding(stage: &Stage, id: &str, turn: usize) -> JoinHandle<Answer> {
@@ -15,7 +15,7 @@ fn holding(stage: &Stage, id: &str, turn: usize) -> JoinHandle<Answer> {
 /// In the one slot runs `a`; a cold session waits, and behind it six more turns of `a`. How many of these are sent before
 /// the cold one.
 async fn overtaken(more: &str) -> usize {
-    let stage = Stage::with(Options::default().slots(1), more).await;
+    let stage = Stage::with(small(1), more).await;
     stage.first_turns(&["a"]).await;
     let running = holding(&stage, "a", 1);
     stage.fake.wait_processing(1).await;
@@ -48,7 +48,7 @@ async fn with_overtake_0_everybody_is_served_in_turn() {
 
 #[tokio::test]
 async fn a_waiter_whose_state_is_in_the_slot_goes_before_a_cold_one() {
-    let stage = Stage::open(Options::default().slots(2)).await;
+    let stage = Stage::open(small(2)).await;
     let homes = stage.first_turns(&["a", "b"]).await;
     let running = [holding(&stage, "a", 1), holding(&stage, "b", 1)];
     stage.fake.wait_processing(2).await;

@@ -1,9 +1,9 @@
 //! Restarts of either side: what was saved comes back, and what is about to be lost is saved.
+use session_slot_tests::Session;
 use session_slot_tests::client::{self, Outgoing};
-use session_slot_tests::{Options, Session};
 
 use crate::stage::Stage;
-use crate::{LEFT, reused, text};
+use crate::{LEFT, reused, small, text};
 
 const IDS: [&str; 3] = ["a", "b", "c"];
 
@@ -17,7 +17,7 @@ async fn assert_warm(talks: &mut [Session], ids: &[&str], stage: &Stage) {
 
 #[tokio::test]
 async fn states_that_were_saved_come_back_after_a_restart_of_the_server() {
-    let stage = Stage::open(Options::default().slots(1)).await;
+    let stage = Stage::open(small(1)).await;
     let mut talks = stage.first_turns(&IDS).await;
     stage.restart_server().await;
     // `c` was in the slot when the server ended.
@@ -27,7 +27,7 @@ async fn states_that_were_saved_come_back_after_a_restart_of_the_server() {
 
 #[tokio::test]
 async fn at_its_stop_the_router_saves_what_the_slots_hold() {
-    let mut stage = Stage::open(Options::default()).await;
+    let mut stage = Stage::open(small(4)).await;
     let mut talks = stage.first_turns(&IDS).await;
     assert!(stage.router.terminate().await.success());
     let mut saved = stage.story()[3..].to_vec();
@@ -40,7 +40,7 @@ async fn at_its_stop_the_router_saves_what_the_slots_hold() {
 
 #[tokio::test]
 async fn a_turn_that_runs_while_the_router_stops_is_saved_when_it_has_ended() {
-    let mut stage = Stage::open(Options::default()).await;
+    let mut stage = Stage::open(small(4)).await;
     let mut a = stage.talk("a");
     let said = format!("HOLDEND:a {}", text("a", 0));
     let running = client::send_later(a.turn(&said));
@@ -59,7 +59,7 @@ async fn a_turn_that_runs_while_the_router_stops_is_saved_when_it_has_ended() {
 
 #[tokio::test]
 async fn after_a_restart_of_the_router_alone_sessions_are_in_their_slots_and_nothing_is_restored() {
-    let mut stage = Stage::open(Options::default()).await;
+    let mut stage = Stage::open(small(4)).await;
     let mut talks = stage.first_turns(&IDS).await;
     stage.router.terminate().await;
     stage.start_router().await;
@@ -69,7 +69,7 @@ async fn after_a_restart_of_the_router_alone_sessions_are_in_their_slots_and_not
 
 #[tokio::test]
 async fn states_outlive_a_router_that_was_killed() {
-    let mut stage = Stage::open(Options::default().slots(1)).await;
+    let mut stage = Stage::open(small(1)).await;
     let mut talks = stage.first_turns(&IDS).await;
     stage.router.database().wait_rows("SELECT * FROM states", |rows| rows.len() == 2).await;
     stage.router.kill().await;
@@ -79,7 +79,7 @@ async fn states_outlive_a_router_that_was_killed() {
 
 #[tokio::test]
 async fn a_request_to_save_everything_saves_what_the_slots_hold() {
-    let stage = Stage::open(Options::default()).await;
+    let stage = Stage::open(small(4)).await;
     let mut talks = stage.first_turns(&IDS).await;
     let answer = client::send(Outgoing::post(format!("{}/router/save", stage.router.url()), "")).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -97,7 +97,7 @@ async fn a_request_to_save_everything_saves_what_the_slots_hold() {
 
 #[tokio::test]
 async fn a_server_that_ends_during_a_save_costs_nothing_but_that_state() {
-    let stage = Stage::open(Options::default().slots(1)).await;
+    let stage = Stage::open(small(1)).await;
     let mut talks = stage.first_turns(&["a"]).await;
     stage.fake.faults(|faults| faults.hold_saves = true);
     let evicting = client::send_later(stage.talk("b").turn(&text("b", 0)));

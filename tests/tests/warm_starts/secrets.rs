@@ -2,9 +2,9 @@
 use std::fs;
 use std::path::Path;
 
-use session_slot_tests::Options;
 use session_slot_tests::client::words;
 
+use crate::small;
 use crate::stage::Stage;
 
 /// In every text.
@@ -30,7 +30,7 @@ fn assert_folder_is_silent(folder: &Path) -> usize {
 
 #[tokio::test]
 async fn what_was_said_leaves_no_trace_but_in_the_servers_own_files() {
-    let stage = Stage::open(Options::default().slots(2)).await;
+    let stage = Stage::open(small(2)).await;
     let system = format!("{} {}", words(&format!("{CANARY}system"), 300), CANARY);
     let mut talks: Vec<_> =
         ["a", "b", "c", "d"].map(|id| stage.talk(id).system(&system)).into_iter().collect();
@@ -65,7 +65,7 @@ async fn what_was_said_leaves_no_trace_but_in_the_servers_own_files() {
 async fn the_hashes_of_what_was_said_differ_from_installation_to_installation() {
     let mut chains = Vec::new();
     for _ in 0..2 {
-        let stage = Stage::open(Options::default().slots(1)).await;
+        let stage = Stage::open(small(1)).await;
         stage.first_turns(&["a", "b"]).await;
         stage.router.terminate().await;
         let rows = stage.router.database().rows("SELECT hex(chain) AS chain FROM states WHERE session = 'a'");

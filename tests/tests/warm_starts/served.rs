@@ -2,11 +2,15 @@
 use session_slot_tests::Options;
 
 use crate::stage::Stage;
-use crate::{LEFT, reused, text};
+use crate::{LEFT, reused, small, text};
 
 /// `a` is saved, then the server is another one. Whether the state was tried.
 async fn is_tried_on(change: impl FnOnce(&mut Options)) -> bool {
-    let stage = Stage::open(Options::default().slots(1)).await;
+    is_tried(small(1), change).await
+}
+
+async fn is_tried(options: Options, change: impl FnOnce(&mut Options)) -> bool {
+    let stage = Stage::open(options).await;
     let mut talks = stage.first_turns(&["a", "b"]).await;
     let mut other = stage.options.clone();
     change(&mut other);
@@ -31,7 +35,14 @@ async fn on_another_build_no_state_is_used() {
 #[tokio::test]
 async fn on_another_model_no_state_is_used() {
     assert!(!is_tried_on(|options| options.served.path = "/models/other.gguf".to_owned()).await);
-    assert!(!is_tried_on(|options| options.served.alias = "other".to_owned()).await);
+}
+
+#[tokio::test]
+async fn where_the_models_file_is_not_told_its_name_has_to_be_the_same() {
+    let mut options = small(1);
+    options.served.path.clear();
+    assert!(is_tried(options.clone(), |_| {}).await);
+    assert!(!is_tried(options, |options| options.served.alias = "other".to_owned()).await);
 }
 
 #[tokio::test]
@@ -58,13 +69,15 @@ async fn with_another_layout_which_no_page_tells_no_state_is_used() {
 
 #[tokio::test]
 async fn back_on_the_server_it_was_made_on_a_state_is_used_again() {
-    let stage = Stage::open(Options::default().slots(1)).await;
+    let stage = Stage::open(small(1)).await;
     let mut talks = stage.first_turns(&["a", "b"]).await;
     let mut other = stage.options.clone();
     other.served.build = "b1-fake".to_owned();
     stage.fake.restart(other).await;
-    // Somebody else in between, so that the router has seen this server.
+    // Somebody else in between, so that the router has seen this server, and what runs on it.
     stage.first_turns(&["c"]).await;
+    let seen = |status: &serde_json::Value| status["server"]["slots"][0]["warm"] == true;
+    stage.router.wait_status("the turn of c", seen).await;
     stage.restart_server().await;
     assert_eq!(reused(&talks[0].say(&text("a", 1)).await), LEFT);
 }

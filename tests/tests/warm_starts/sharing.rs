@@ -1,10 +1,10 @@
 //! A new session starts from the state of another one that began alike, if it may.
 use session_slot_tests::client::words;
-use session_slot_tests::{Answer, Options, Session};
+use session_slot_tests::{Answer, Session};
 use tempfile::TempDir;
 
-use crate::reused;
 use crate::stage::Stage;
+use crate::{reused, small};
 
 /// The system text that all sessions of one agent begin with.
 const SHARED: usize = 400;
@@ -25,7 +25,7 @@ async fn begin(stage: &Stage, id: &str, key: Option<&str>) -> Answer {
 
 #[tokio::test]
 async fn a_new_session_starts_from_the_state_of_another_that_began_alike() {
-    let stage = Stage::open(Options::default()).await;
+    let stage = Stage::open(small(4)).await;
     assert_eq!(reused(&begin(&stage, "a", None).await), 0);
     assert_eq!(reused(&begin(&stage, "b", None).await), SHARED as u64, "{:?}", stage.story());
     assert_eq!(reused(&begin(&stage, "c", None).await), SHARED as u64, "{:?}", stage.story());
@@ -33,7 +33,7 @@ async fn a_new_session_starts_from_the_state_of_another_that_began_alike() {
 
 #[tokio::test]
 async fn a_shared_beginning_is_found_after_restarts_of_both_sides() {
-    let mut stage = Stage::open(Options::default()).await;
+    let mut stage = Stage::open(small(4)).await;
     for id in ["a", "b"] {
         begin(&stage, id, None).await;
     }
@@ -45,7 +45,7 @@ async fn a_shared_beginning_is_found_after_restarts_of_both_sides() {
 
 #[tokio::test]
 async fn a_session_that_began_from_another_ones_state_goes_on_from_its_own() {
-    let stage = Stage::open(Options::default().slots(2)).await;
+    let stage = Stage::open(small(2)).await;
     let mut talks: Vec<Session> = ["a", "b", "c"].iter().map(|id| stage.talk(id).system(&system())).collect();
     for turn in 0..3 {
         for (talk, id) in talks.iter_mut().zip(["a", "b", "c"]) {
@@ -62,7 +62,7 @@ async fn a_session_that_began_from_another_ones_state_goes_on_from_its_own() {
 
 #[tokio::test]
 async fn a_beginning_shorter_than_min_tokens_is_not_worth_it() {
-    let stage = Stage::open(Options::default()).await;
+    let stage = Stage::open(small(4)).await;
     for id in ["a", "b", "c"] {
         let mut talk = stage.talk(id).system(&words("system", 50));
         assert_eq!(reused(&talk.say(&words(&format!("{id}-0-"), 20)).await), 0);
@@ -72,7 +72,7 @@ async fn a_beginning_shorter_than_min_tokens_is_not_worth_it() {
 
 #[tokio::test]
 async fn a_session_that_says_something_else_starts_from_nothing() {
-    let stage = Stage::open(Options::default()).await;
+    let stage = Stage::open(small(4)).await;
     for id in ["a", "b"] {
         begin(&stage, id, None).await;
     }
@@ -84,7 +84,7 @@ async fn a_session_that_says_something_else_starts_from_nothing() {
 
 /// A router with two users.
 async fn with_users(more: &str) -> (Stage, TempDir) {
-    let mut stage = Stage::with(Options::default(), more).await;
+    let mut stage = Stage::with(small(4), more).await;
     let keys = tempfile::tempdir().expect("a temporary folder should be possible");
     let file = keys.path().join("keys");
     std::fs::write(&file, "ann key-of-ann\nbob key-of-bob\n").expect("the folder is ours");

@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use session_slot_tests::fake::{Received, SlotId, What};
+use session_slot_tests::fake::{Deed, Received, SlotId, State, What};
 use session_slot_tests::router::RouterBuilder;
 use session_slot_tests::{FakeLlama, Options, Router, Session};
 use tempfile::TempDir;
@@ -127,6 +127,12 @@ impl Stage {
         asked(&self.fake, kind)
     }
 
+    /// Waits until it was asked so often.
+    pub(crate) async fn wait_asked(&self, kind: &str, count: usize) {
+        let what = format!("{count} times {kind}");
+        self.fake.wait_until(&what, |state| asked_in(state, kind) >= count).await;
+    }
+
     /// Warnings about saved states.
     pub(crate) fn warnings(&self) -> Vec<Value> {
         let about = |line: &Value| line["message"].as_str().is_some_and(|message| message.contains("state"));
@@ -136,9 +142,13 @@ impl Stage {
 
 /// What [`Stage::asked`] counts, at any server.
 pub(crate) fn asked(fake: &FakeLlama, kind: &str) -> usize {
+    fake.look(|state| asked_in(state, kind))
+}
+
+fn asked_in(state: &State, kind: &str) -> usize {
     let action = format!("?action={kind}");
     let real = |one: &&Received| one.target.ends_with(&action) && one.json()["filename"] != "/";
-    fake.look(|state| state.received().iter().filter(real).count())
+    state.received().iter().filter(real).count()
 }
 
 async fn first_turns(sessions: impl Iterator<Item = (Session, &str)>) -> Vec<Session> {
@@ -166,7 +176,7 @@ fn shown(path: &Path) -> String {
 }
 
 /// Whose state is where is followed by what was launched, saved and restored.
-fn steps(deeds: &[session_slot_tests::fake::Deed], received: &[Received]) -> Vec<(SlotId, String)> {
+fn steps(deeds: &[Deed], received: &[Received]) -> Vec<(SlotId, String)> {
     let mut holders: HashMap<SlotId, String> = HashMap::new();
     let mut files: HashMap<String, String> = HashMap::new();
     let mut steps = Vec::new();

@@ -3,7 +3,7 @@ use serde_json::Value;
 use session_slot_tests::{FakeLlama, Options, Router, Session};
 
 use crate::stage::{self, MIN_TOKENS, Stage};
-use crate::{LEFT, reused, text};
+use crate::{LEFT, reused, small, text};
 
 fn advice(status: &Value) -> String {
     status["server"]["advice"].to_string()
@@ -17,7 +17,7 @@ fn said(router: &Router, what: &str) -> usize {
 
 /// A sliding window: restores are answered with 200, and nothing is reused.
 fn sliding() -> Options {
-    Options { restore_is_reused: false, ..Options::default().slots(1) }
+    Options { restore_is_reused: false, ..small(1) }
 }
 
 /// The same server with `--swa-full`.
@@ -76,7 +76,7 @@ async fn a_server_that_was_restarted_with_the_flag_is_tried_again() {
 
 #[tokio::test]
 async fn a_restore_that_is_refused_leaves_an_erased_slot_and_a_cold_start() {
-    let stage = Stage::open(Options::default().slots(1)).await;
+    let stage = Stage::open(small(1)).await;
     let mut talks = stage.first_turns(&["a", "b"]).await;
     stage.fake.faults(|faults| faults.fail_restores = true);
     assert_eq!(reused(&talks[0].say(&text("a", 1)).await), 0);
@@ -87,7 +87,7 @@ async fn a_restore_that_is_refused_leaves_an_erased_slot_and_a_cold_start() {
 
 #[tokio::test]
 async fn three_refused_restores_in_a_row_end_warm_starts_until_the_server_restarts() {
-    let stage = Stage::open(Options::default().slots(1)).await;
+    let stage = Stage::open(small(1)).await;
     let mut talks = stage.first_turns(&["a", "b"]).await;
     stage.fake.faults(|faults| faults.fail_restores = true);
     rounds(&mut talks, &["a", "b"], 1..4).await;
@@ -104,7 +104,7 @@ async fn three_refused_restores_in_a_row_end_warm_starts_until_the_server_restar
 
 #[tokio::test]
 async fn two_refused_restores_and_a_good_one_end_nothing() {
-    let stage = Stage::open(Options::default().slots(1)).await;
+    let stage = Stage::open(small(1)).await;
     let mut talks = stage.first_turns(&["a", "b"]).await;
     for turn in [1, 3] {
         stage.fake.faults(|faults| faults.fail_restores = true);
@@ -117,7 +117,7 @@ async fn two_refused_restores_and_a_good_one_end_nothing() {
 
 #[tokio::test]
 async fn without_a_save_path_nothing_is_tried_and_one_line_says_how_to_get_one() {
-    let fake = FakeLlama::start(Options::default().slots(1));
+    let fake = FakeLlama::start(small(1));
     let router = Router::builder(&fake).config(&format!("[warm]\n{MIN_TOKENS}\n")).start().await;
     let mut talks = ["a", "b"].map(|id| Session::new(&router.url(), id));
     rounds(&mut talks, &["a", "b"], 0..3).await;
@@ -130,12 +130,12 @@ async fn without_a_save_path_nothing_is_tried_and_one_line_says_how_to_get_one()
 #[tokio::test]
 async fn a_server_that_gets_a_save_path_is_used_from_then_on() {
     let folder = tempfile::tempdir().expect("a temporary folder should be possible");
-    let fake = FakeLlama::start(Options::default().slots(1));
+    let fake = FakeLlama::start(small(1));
     let router = Router::builder(&fake).config(&format!("[warm]\n{MIN_TOKENS}\n"));
     let router = router.flag("--warm-dir", &folder.path().to_string_lossy()).start().await;
     let mut talks = ["a", "b"].map(|id| Session::new(&router.url(), id));
     rounds(&mut talks, &["a", "b"], 0..1).await;
-    fake.restart(Options::default().slots(1).saving_to(folder.path())).await;
+    fake.restart(small(1).saving_to(folder.path())).await;
     rounds(&mut talks, &["a", "b"], 1..2).await;
     assert!(reused(&talks[0].say(&text("a", 2)).await) > LEFT);
     assert!(!advice(&router.status().await).contains("--slot-save-path"));
