@@ -100,7 +100,9 @@ pub(crate) async fn states_of_another_cache_type_are_never_used(stage: &mut Stag
     stage.restart_server_with(&["--parallel", "1", "--no-kv-unified", "--cache-type-k", "q8_0"]).await;
     let (_, prompt, computed) = say(stage, &mut talks[0]).await;
     assert!(computed >= prompt.tokens && computed <= prompt.tokens + PRIMER, "{computed} of {prompt:?}");
-    assert_eq!((warm(stage, "restored").await, warm(stage, "restore_failures").await), (0.into(), 0.into()));
+    assert_eq!(warm(stage, "restored").await, 0);
+    // The server would have refused it, and said so.
+    assert!(!stage.server.log().iter().any(|line| line.contains("restore slot")));
 }
 
 pub(crate) async fn a_second_session_with_the_same_system_text_computes_only_its_own(stage: &mut Stage) {
