@@ -35,7 +35,11 @@ impl Filler<'_> {
             Fill::Nothing => return Ok(()),
             Fill::Prime => drop(self.upstream.prime(slot, self.credentials).await?),
             Fill::Measure => self.measure(lease, slot).await?,
-            Fill::Restore(state) => self.restore(lease, slot, state).await?,
+            Fill::Restore(state) => {
+                self.restore(lease, slot, state).await?;
+                lease.may_start().await;
+                return Ok(());
+            }
         }
         lease.filled();
         Ok(())

@@ -1,15 +1,20 @@
 //! The right to run one request, from its grant to the end of its answer.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use session_slot_identity::SessionId;
+use tokio::time::timeout;
 
 use super::{Dispatch, Waiting};
 use crate::slots::{Action, End, Grant, Launch, LeaseId, SlotId, SlotSnapshot};
 use crate::store::Write;
 use crate::usage::Usage;
 use crate::warm::{RestoreError, Written};
+
+/// A request that waits for others' states to be saved asks at least so often whether it may start.
+const RECHECK: Duration = Duration::from_secs(1);
 
 /// The exclusive right to run one request. Ends exactly once: by [`Lease::complete`], or when it is dropped.
 #[derive(Debug)]
@@ -74,6 +79,22 @@ impl Lease {
     pub(crate) fn restored(&mut self, outcome: Result<Written, RestoreError>) {
         self.restored = outcome.ok().map(|written| written.tokens);
         self.dispatch.change(|state| state.table.restored(self.id, outcome, Instant::now()));
+    }
+
+    /// The state has been restored: the request is sent when this ends. On a server that clears idle slots the states of
+    /// others that have ended meanwhile are saved first.
+    pub(crate) async fn may_start(&self) {
+        loop {
+            let mut changed = pin!(self.dispatch.changed.notified());
+            // From here on no change is missed.
+            changed.as_mut().enable();
+            // Not a change of its own that would wake it, and others like it, again.
+            if self.dispatch.lock().table.may_start(self.id, Instant::now()) {
+                return;
+            }
+            // What it waits for is given up after a time, which nobody tells.
+            drop(timeout(RECHECK, changed).await);
+        }
     }
 
     /// The slot has been filled; the request itself follows.

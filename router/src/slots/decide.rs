@@ -323,7 +323,7 @@ impl SlotTable {
 
 impl Held {
     /// The answer to `probe` shows whatever slots it has.
-    fn shows_in(&self, probe: ProbeId) -> bool {
+    pub(super) fn shows_in(&self, probe: ProbeId) -> bool {
         self.landed && self.shown_from <= probe
     }
 

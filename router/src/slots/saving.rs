@@ -11,10 +11,14 @@ use session_slot_identity::SessionId;
 
 use super::decide::{Placing, Verdict};
 use super::queue::Waiter;
+use super::slot::{Expecting, Slot};
 use super::types::{Fill, Launch, LeaseId, Mark, Output, ProbeId, SlotId};
 use super::{Held, Phase, Sight, SlotTable};
 use crate::usage::Usage;
 use crate::warm::{Occasion, RestoreError, SaveError, Source, StateId, Story, Turn, Warm, Written};
+
+/// So long `/slots` may be silent while a server reads a part of a long prompt.
+const LONGEST_BATCH: Duration = Duration::from_secs(10);
 
 /// What a lease is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,9 +129,10 @@ impl SlotTable {
         now: Instant,
     ) -> bool {
         let alone = self.clears_idle != Some(false);
-        let Verdict::Go(launch, _) = self.pin(slot, probe, Placing::Stay, Fill::Nothing, alone) else {
+        if self.leases.values().any(|held| self.endangers_saves(held, alone, probe)) {
             return false;
-        };
+        }
+        let launch = Launch::Pin { slot, fill: Fill::Nothing, alone };
         let state = &self.slots[slot.index()];
         let (Some(owner), Some(mark)) = (state.owner.clone(), state.left) else { return false };
         let state = self.warm.begin(&owner, mark.tokens, occasion, now);
@@ -140,13 +145,48 @@ impl SlotTable {
         true
     }
 
+    /// It may start where a state is saved; or, where every start clears the idle slots, start at all.
+    fn endangers_saves(&self, held: &Held, alone: bool, probe: ProbeId) -> bool {
+        held.location.is_none() && !held.shows_in(probe) || alone && !held.landed && !held.is_being_restored()
+    }
+
+    /// The slot of a lease with [`Fill::Restore`] has been filled, and its request may be sent: then
+    /// [`SlotTable::filled`] need not be called. False: on a server that clears idle slots others have ended meanwhile,
+    /// whose states are to be saved first. To be asked again after every change.
+    pub fn may_start(&mut self, lease: LeaseId, now: Instant) -> bool {
+        let waits = self.clears_idle != Some(false) && self.is_seen() && self.warm.is_on();
+        let unseen =
+            |slot: &Slot| slot.expecting.is_some_and(|expecting| now < expecting.due + LONGEST_BATCH);
+        let saving = |held: &Held| held.work != Work::Request && matches!(held.phase, Phase::Running);
+        if waits && (self.slots.iter().any(unseen) || self.leases.values().any(saving)) {
+            return false;
+        }
+        self.filled(lease);
+        true
+    }
+
+    /// `/slots` is answered, if not at once: while the server reads a long prompt it answers nothing.
+    fn is_seen(&self) -> bool {
+        matches!(self.sight, Sight::Clear | Sight::Silent)
+    }
+
+    /// While `/slots` is silent nobody knows whether a slot is idle. Whoever has a state to start from, or takes the slot
+    /// of one who has none in a file, is no worse off if it waits for the answer: its request would wait behind it.
+    pub(super) fn waits_for_sight(&self, waiter: &Waiter, session: &SessionId, slot: SlotId) -> bool {
+        let of_worth = |slot: &Slot| slot.left.is_some() && slot.kept != slot.left;
+        self.sight == Sight::Silent
+            && self.warm.is_on()
+            && (of_worth(&self.slots[slot.index()])
+                || self.warm.source_for(session, waiter.story.as_deref()).is_some())
+    }
+
     /// A turn has just ended whose slot the next start would clear: nothing starts before its state has been seen, and
     /// saved.
     pub(super) fn awaits_save(&self, probe: ProbeId, now: Instant) -> bool {
-        if self.clears_idle != Some(true) || self.sight != Sight::Clear || !self.warm.is_on() {
+        if self.clears_idle != Some(true) || !self.is_seen() || !self.warm.is_on() {
             return false;
         }
-        let unseen = |expecting: super::slot::Expecting| expecting.probe > probe;
+        let unseen = |expecting: Expecting| expecting.probe > probe && now < expecting.due + LONGEST_BATCH;
         let delayed = self.leases.len() + self.waiters.len();
         self.slots.iter().filter(|slot| slot.expecting.is_some_and(unseen)).any(|slot| {
             slot.owner.as_ref().is_some_and(|owner| {
@@ -218,6 +258,11 @@ pub(super) struct Lesson {
 }
 
 impl Held {
+    /// A state is being put into its slot: its request is sent once [`SlotTable::may_start`] says so.
+    fn is_being_restored(&self) -> bool {
+        self.landing_from.is_none() && matches!(self.launch.fill(), Fill::Restore(_))
+    }
+
     /// `None`: no turn of a session at its home.
     pub(super) fn lesson(&self) -> Option<Lesson> {
         let session = self.session.clone().filter(|_| !self.spilled)?;

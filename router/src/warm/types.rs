@@ -90,7 +90,7 @@ pub struct Written {
     pub tokens: u64,
     /// Bytes of the file.
     pub bytes: u64,
-    /// How long it took.
+    /// How long the server took for it.
     pub took: Duration,
 }
 
