@@ -141,7 +141,10 @@ impl SlotTable {
         if self.taken() + self.foreign(probe) + width > self.slots.len() {
             return Verdict::Wait(Why::Foreign);
         }
-        if self.awaits_save(probe, now) || self.may_go_anywhere(waiter) && self.has_unseen_ends(probe) {
+        if self.wants_quiet()
+            || self.awaits_save(probe, now)
+            || self.may_go_anywhere(waiter) && self.has_unseen_ends(probe)
+        {
             return Verdict::Wait(Why::Busy);
         }
         if waiter.shape.tasks > 1 {

@@ -264,6 +264,9 @@ impl SlotTable {
             slot.left = slot.mark().filter(|_| undisturbed);
             slot.save_due = slot.left.is_some();
             if let Some(session) = slot.owner.clone() {
+                if self.clears_idle == Some(true) {
+                    self.warm.seen(&session, same_task && slot.seen.tokens == Some(0));
+                }
                 let home = Home { slot: SlotId::from_index(index), left: slot.left };
                 self.outputs.push(Output::Left { session, home });
             }

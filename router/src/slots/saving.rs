@@ -145,6 +145,12 @@ impl SlotTable {
         true
     }
 
+    /// Something runs, and on this server too much is lost when a turn ends while another request starts.
+    pub(super) fn wants_quiet(&self) -> bool {
+        let mut requests = self.leases.values().filter(|held| held.work == Work::Request);
+        self.clears_idle == Some(true) && self.warm.prefers_quiet() && requests.next().is_some()
+    }
+
     /// It may start where a state is saved; or, where every start clears the idle slots, start at all.
     fn endangers_saves(&self, held: &Held, alone: bool, probe: ProbeId) -> bool {
         held.location.is_none() && !held.shows_in(probe) || alone && !held.landed && !held.is_being_restored()
@@ -237,7 +243,10 @@ impl SlotTable {
 
     /// Takes in what a turn teaches.
     pub(super) fn learn(&mut self, lesson: Lesson, usage: Option<Usage>, now: Instant) {
-        let Lesson { session, story, primed, restored } = lesson;
+        let Lesson { session, story, primed, restored, granted_at } = lesson;
+        if usage.is_some() {
+            self.warm.ran(now.saturating_duration_since(granted_at));
+        }
         let expected = self.warm.left_by(&session);
         if let (true, Some(usage), 1..) = (primed, usage, expected) {
             self.warm.ram_tried(expected, usage);
@@ -255,6 +264,7 @@ pub(super) struct Lesson {
     primed: bool,
     /// The state that was put into the slot it ran in.
     restored: Option<StateId>,
+    granted_at: Instant,
 }
 
 impl Held {
@@ -272,6 +282,7 @@ impl Held {
             story: self.story.clone(),
             primed: as_prepared && self.launch.fill() == Fill::Prime,
             restored: self.restored.filter(|_| as_prepared),
+            granted_at: self.granted_at,
         })
     }
 

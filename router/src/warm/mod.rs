@@ -8,6 +8,7 @@
 //! * `costs`: what reading, saving and restoring take on this server, as measured;
 //! * `returns`: the chance that a session comes back, and when;
 //! * `preambles`: the chance that a new session begins as an earlier one did;
+//! * `quiet`: whether requests had better run one at a time;
 //! * `ram`: how often the server's own RAM cache helps;
 //! * `turns`: what each session's last turn said and left;
 //! * `catalog`: which states there are, whose they are, and what they begin with;
@@ -18,6 +19,7 @@
 mod catalog;
 mod costs;
 mod preambles;
+mod quiet;
 mod ram;
 mod returns;
 mod sharing;
@@ -40,6 +42,7 @@ use crate::usage::Usage;
 use catalog::Catalog;
 use costs::Costs;
 use preambles::Preambles;
+use quiet::Quiet;
 use ram::Ram;
 use returns::Returns;
 use trust::{Trust, Verdict};
@@ -61,6 +64,7 @@ pub struct Warm {
     returns: Returns,
     preambles: Preambles,
     ram: Ram,
+    quiet: Quiet,
     turns: Turns,
     trust: Trust,
     supported: Option<bool>,
@@ -103,6 +107,7 @@ impl Warm {
             returns: Returns::default(),
             preambles: Preambles::default(),
             ram: Ram::default(),
+            quiet: Quiet::default(),
             turns: Turns::default(),
             trust: Trust::default(),
             supported: None,
@@ -179,6 +184,7 @@ impl Warm {
             self.forget(state);
         }
         self.trust = Trust::default();
+        self.quiet = Quiet::default();
         self.settle();
     }
 
@@ -221,6 +227,26 @@ impl Warm {
             self.preambles.began(&story.chain);
         }
         self.effects.extend(self.turns.ended(name, &turn).map(Effect::Reread));
+    }
+
+    /// A turn took so long from its start to its end.
+    pub fn ran(&mut self, took: Duration) {
+        self.quiet.ended(took);
+    }
+
+    /// What `session` has just left in its slot has been looked at, on a server that clears idle slots. `cleared`: it was
+    /// gone before it could be saved.
+    pub fn seen(&mut self, session: &SessionId, cleared: bool) {
+        if self.is_on() {
+            let lost = if cleared { self.seconds_cleared(session.as_str()) } else { 0.0 };
+            self.quiet.seen(lost);
+        }
+    }
+
+    /// So much is lost of turns that end while another request starts that requests had better run one at a time.
+    #[must_use]
+    pub fn prefers_quiet(&self) -> bool {
+        self.is_on() && self.quiet.is_on()
     }
 
     fn judge(&mut self, session: &str, state: StateId, story: Option<&Story>, usage: Usage) {

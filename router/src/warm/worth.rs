@@ -130,6 +130,14 @@ impl Warm {
         seconds.min(cold)
     }
 
+    /// Seconds of reading lost with what `session` left by its last turn, cleared before it could be saved.
+    pub(super) fn seconds_cleared(&self, session: &str) -> f64 {
+        let left = self.turns.last(session).map_or(0, |last| last.held);
+        let covered = self.covering(session).map_or(0, |(_, tokens)| tokens);
+        let lost = left.saturating_sub(covered);
+        if left < self.policy.min_tokens { 0.0 } else { self.costs.read_time(lost) * (1.0 - self.ram_hit()) }
+    }
+
     /// Seconds of reading that `story` is spared by what a turn that says `other` leaves.
     pub(super) fn seconds_shared(&self, story: &Story, other: &Story) -> f64 {
         let common = story.chain.common(&other.chain);
