@@ -249,7 +249,7 @@ impl World {
     }
 
     fn answers(&mut self, lease: LeaseId) {
-        self.table.landed(lease, self.now);
+        self.table.landed(lease);
         let turn = &self.running[&lease];
         let agent = &self.agents[turn.prompt.agent];
         let could = agent.left.map_or(0, |left| left.common(&turn.prompt));

@@ -105,7 +105,7 @@ impl Lease {
     /// The server has begun to answer. The slot it runs in, if it is known.
     pub fn landed(&mut self) -> Option<SlotId> {
         self.dispatch.change(|state| {
-            state.table.landed(self.id, Instant::now());
+            state.table.landed(self.id);
             state.table.location(self.id)
         })
     }

@@ -145,7 +145,8 @@ struct Held {
     restored: Option<StateId>,
     work: Work,
     granted_at: Instant,
-    answered_at: Option<Instant>,
+    /// It has read its prompt and was seen to generate then.
+    generates_since: Option<Instant>,
     phase: Phase,
 }
 
@@ -169,7 +170,7 @@ impl Held {
             restored: None,
             work: Work::Request,
             granted_at: now,
-            answered_at: None,
+            generates_since: None,
             phase: Phase::Running,
         }
     }
@@ -293,11 +294,10 @@ impl SlotTable {
     }
 
     /// The server has begun to answer a lease's request, so it has a slot there.
-    pub fn landed(&mut self, lease: LeaseId, now: Instant) {
+    pub fn landed(&mut self, lease: LeaseId) {
         let probe = self.asked.next();
         let Some(held) = self.held_mut(lease) else { return };
         held.answered.get_or_insert(probe);
-        held.answered_at.get_or_insert(now);
         // Of several tasks, the first to answer says nothing of the others.
         if held.width == 1 && !std::mem::replace(&mut held.landed, true) {
             held.shown_from = probe;

@@ -59,7 +59,7 @@ impl SlotTable {
         self.sight = Sight::Clear;
         let newest_task = seen.iter().filter_map(|slot| slot.id_task).max();
         self.note_overwritten(seen);
-        self.see_each(probe, seen, newest_task, first_look);
+        self.see_each(probe, seen, newest_task, first_look, now);
         self.unpin_unheeded(probe);
         self.locate(probe);
         self.settle_leaving(probe, now);
@@ -145,7 +145,14 @@ impl SlotTable {
     }
 
     /// Takes over what each slot looks like.
-    fn see_each(&mut self, probe: ProbeId, seen: &[SeenSlot], newest_task: Option<i64>, first_look: bool) {
+    fn see_each(
+        &mut self,
+        probe: ProbeId,
+        seen: &[SeenSlot],
+        newest_task: Option<i64>,
+        first_look: bool,
+        at: Instant,
+    ) {
         for (slot, now) in self.slots.iter_mut().zip(seen) {
             let before = std::mem::replace(&mut slot.seen, *now);
             slot.seen_by = probe;
@@ -165,6 +172,9 @@ impl SlotTable {
             if let Some(held) = held.filter(|held| held.may_show_in(probe)) {
                 held.seen_in(probe);
                 held.task = held.task.or(now.id_task);
+                if now.progress.generated > Some(0) {
+                    held.generates_since.get_or_insert(at);
+                }
             }
         }
     }

@@ -229,7 +229,7 @@ impl SlotTable {
     /// Until when the first request of a session waits for another one that reads the same
     /// beginning just now: reading it twice at once would take them both longer. `None`: it need not.
     pub(super) fn shares_with_running(&self, waiter: &Waiter, now: Instant) -> Option<Instant> {
-        let story = waiter.story.as_deref().filter(|_| self.warm.is_on() && self.sight == Sight::Clear)?;
+        let story = waiter.story.as_deref().filter(|_| self.warm.is_on() && self.is_seen())?;
         let running = self
             .leases
             .values()
@@ -300,7 +300,7 @@ impl Held {
     /// While it reads: a minute at most, as it ends by itself. Once it answers, half as long again as reading takes.
     fn worth_waiting_until(&self, shared: Duration, now: Instant) -> Instant {
         const LONGEST: Duration = Duration::from_secs(60);
-        match self.answered_at {
+        match self.generates_since {
             None => self.granted_at + LONGEST.max(shared),
             Some(at) => {
                 let read_for = at.saturating_duration_since(self.granted_at);

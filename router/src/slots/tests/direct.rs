@@ -20,7 +20,7 @@ fn resumable_turn(world: &mut World, name: &str) -> Grant {
     world.settle();
     let grant = world.granted[&ticket].clone();
     world.land(grant.lease);
-    world.table.landed(grant.lease, world.now);
+    world.table.landed(grant.lease);
     world.settle();
     grant
 }

@@ -21,7 +21,7 @@ fn order_behind(world: &mut World, first: &Grant) -> Vec<Ticket> {
     while done < world.grants.len() {
         let grant = world.granted[&world.grants[done]].clone();
         world.land(grant.lease);
-        world.table.landed(grant.lease, world.now);
+        world.table.landed(grant.lease);
         world.end(&grant);
         done += 1;
     }
@@ -206,7 +206,7 @@ fn an_answer_asked_for_before_a_request_without_a_slot_began_names_no_slot_it_ma
     let before = world.reading();
     let slot = world.land(free.lease);
     assert_eq!(slot, SlotId(0), "the least recently used one is that of a");
-    world.table.landed(free.lease, world.now);
+    world.table.landed(free.lease);
     world.answer(probe, before);
     assert!(!world.granted.contains_key(&ticket), "it is at work in the slot of a");
 }

@@ -135,7 +135,7 @@ fn a_request_without_a_slot_is_held_while_a_named_one_is_on_its_way() {
     let ticket = world.enqueue(Want::Anonymous);
     world.pass(Duration::from_secs(5));
     assert!(!world.granted.contains_key(&ticket), "llama-server could have given it the named slot");
-    world.table.landed(pinned.lease, world.now);
+    world.table.landed(pinned.lease);
     world.settle();
     assert!(world.granted.contains_key(&ticket));
 }
@@ -165,7 +165,7 @@ fn after_a_client_has_left_the_slot_stays_leased_until_it_is_seen_idle() {
     let mut world = World::new(1, PinPolicy::Auto);
     let grant = world.ask(turn("a")).expect("a slot is free");
     let slot = world.land(grant.lease);
-    world.table.landed(grant.lease, world.now);
+    world.table.landed(grant.lease);
     world.table.release(grant.lease, End::Broken, world.now);
     let ticket = world.enqueue(turn("b"));
     world.pass(Duration::from_secs(30));
@@ -181,7 +181,7 @@ fn however_many_clients_have_left_llama_server_has_a_second_without_traffic_to_n
     for name in ["a", "b", "c"] {
         let grant = world.ask(turn(name)).expect("a slot is free");
         world.land(grant.lease);
-        world.table.landed(grant.lease, world.now);
+        world.table.landed(grant.lease);
         world.table.release(grant.lease, End::Broken, world.now);
         world.pass(Duration::from_millis(700));
     }
@@ -447,7 +447,7 @@ fn a_request_of_several_tasks_starts_alone_and_counts_as_many_slots() {
     assert_eq!(grant.launch, Launch::Free { alone: true });
     let next = world.enqueue(turn("b"));
     world.land(grant.lease);
-    world.table.landed(grant.lease, world.now);
+    world.table.landed(grant.lease);
     world.pass(Duration::from_secs(3));
     assert!(
         !world.granted.contains_key(&next),
@@ -489,7 +489,7 @@ fn a_server_that_ignores_the_slot_named_does_not_lose_one_to_it() {
     let named = grant.launch.slot().expect("pinned");
     world.on_the_way.clear();
     world.start(1 - named.0 as usize, Runs::Lease(grant.lease));
-    world.table.landed(grant.lease, world.now);
+    world.table.landed(grant.lease);
     let next = world.ask(turn("b")).expect("the slot that was named is free");
     assert_eq!(next.launch.slot(), Some(named));
 }

@@ -244,7 +244,7 @@ impl Simulation {
         let answering: Vec<LeaseId> =
             self.live.iter().map(|grant| grant.lease).filter(|lease| self.running.contains(lease)).collect();
         if let Some(lease) = self.random.pick(&answering) {
-            self.world.table.landed(lease, self.world.now);
+            self.world.table.landed(lease);
         }
     }
 
@@ -308,7 +308,7 @@ impl Simulation {
         }
         let before = format!("{:?}", self.world.table.snapshot(self.world.now));
         let ends = [End::Unsent, End::Declined, End::Broken, ended(7)];
-        self.world.table.landed(lease, self.world.now);
+        self.world.table.landed(lease);
         self.world.table.release(lease, ends[self.random.below(4)], self.world.now);
         assert_eq!(format!("{:?}", self.world.table.snapshot(self.world.now)), before);
     }

@@ -269,7 +269,7 @@ fn clearing_with_one_at_work() -> (World, Grant) {
     world.stop(slot);
     world.table.filled(main.lease);
     world.land(main.lease);
-    world.table.landed(main.lease, world.now);
+    world.table.landed(main.lease);
     world.settle();
     (world, main)
 }

@@ -382,7 +382,7 @@ impl World {
     pub(super) fn running(&mut self, name: &str) -> Grant {
         let grant = self.ask(turn(name)).expect("a slot is free");
         self.land(grant.lease);
-        self.table.landed(grant.lease, self.now);
+        self.table.landed(grant.lease);
         self.settle();
         grant
     }
