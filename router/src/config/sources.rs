@@ -120,7 +120,7 @@ pub struct Settings {
     /// What becomes of a session's request while its slot is busy with another [default: wait]
     #[arg(long)]
     pub concurrent: Option<Concurrent>,
-    /// Which session loses its slot to one that has none [default: lru]
+    /// Which session loses its slot to one that has none [default: cost]
     #[arg(long)]
     pub evict: Option<Evict>,
     /// llama-server's --slot-save-path, where saved states are checked, renamed and removed [default: by name alone]

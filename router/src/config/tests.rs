@@ -32,7 +32,7 @@ fn nothing_given_means_the_documented_defaults() {
     assert_eq!(config.database(), Path::new("./router.sqlite"));
     assert_eq!(config.pin, PinPolicy::Auto);
     assert_eq!(config.concurrent, Concurrent::Wait);
-    assert_eq!(config.evict, Evict::Lru);
+    assert_eq!(config.evict, Evict::Cost);
     assert_eq!(config.warm, Warm::default());
     assert_eq!(config.policy(), Policy::default());
     assert_eq!(config.max_body, 268_435_456);

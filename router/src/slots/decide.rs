@@ -91,7 +91,9 @@ impl SlotTable {
         self.waiters = line.into_iter().flatten().collect();
         self.note_overtaken(&granted);
         granted.iter().for_each(|waiter| self.send_to_the_back(&waiter.want));
-        pace(&mut self.landing_poll, landing, now);
+        // Foreign work may have come in front of a save, which then waits for it.
+        let watched = landing || self.leases.values().any(Held::is_saving);
+        pace(&mut self.landing_poll, watched, now);
         pace(&mut self.foreign_poll, foreign, now);
     }
 

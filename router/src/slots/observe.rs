@@ -60,6 +60,7 @@ impl SlotTable {
         let newest_task = seen.iter().filter_map(|slot| slot.id_task).max();
         self.note_overwritten(seen);
         self.see_each(probe, seen, newest_task, first_look, now);
+        self.give_up_saves(now);
         self.unpin_unheeded(probe);
         self.locate(probe);
         self.settle_leaving(probe, now);

@@ -12,7 +12,7 @@ use session_slot_identity::SessionId;
 use super::decide::{Placing, Verdict};
 use super::queue::Waiter;
 use super::slot::{Expecting, Slot};
-use super::types::{Fill, Launch, LeaseId, Mark, Output, ProbeId, SlotId};
+use super::types::{End, Fill, Launch, LeaseId, Mark, Output, ProbeId, SlotId};
 use super::{Held, Phase, Sight, SlotTable};
 use crate::usage::Usage;
 use crate::warm::{Occasion, RestoreError, SaveError, Source, StateId, Story, Turn, Warm, Written};
@@ -80,6 +80,19 @@ impl SlotTable {
     pub(super) fn abandon_save(&mut self, lease: LeaseId, now: Instant) {
         if let Some(state) = self.held_mut(lease).and_then(|held| held.state_saved()) {
             self.warm.saved(state, Err(SaveError::Failed), now);
+        }
+    }
+
+    /// A slot that is being saved is seen at work: foreign work was there first, and the save stands behind it. It is
+    /// given up; the slot stays taken until it is seen idle.
+    pub(super) fn give_up_saves(&mut self, now: Instant) {
+        let stuck = |held: &Held| {
+            held.is_saving() && held.location.is_some_and(|slot| self.slots[slot.index()].seen.processing)
+        };
+        let stuck: Vec<u64> =
+            self.leases.iter().filter(|(_, held)| stuck(held)).map(|(number, _)| *number).collect();
+        for number in stuck {
+            self.release(LeaseId { generation: self.generation, number }, End::Broken, now);
         }
     }
 
@@ -163,8 +176,7 @@ impl SlotTable {
         let waits = self.clears_idle != Some(false) && self.is_seen() && self.warm.is_on();
         let unseen =
             |slot: &Slot| slot.expecting.is_some_and(|expecting| now < expecting.due + LONGEST_BATCH);
-        let saving = |held: &Held| held.work != Work::Request && matches!(held.phase, Phase::Running);
-        if waits && (self.slots.iter().any(unseen) || self.leases.values().any(saving)) {
+        if waits && (self.slots.iter().any(unseen) || self.leases.values().any(Held::is_saving)) {
             return false;
         }
         self.filled(lease);
@@ -268,6 +280,11 @@ pub(super) struct Lesson {
 }
 
 impl Held {
+    /// Its slot is being saved.
+    pub(super) fn is_saving(&self) -> bool {
+        self.work != Work::Request && matches!(self.phase, Phase::Running)
+    }
+
     /// A state is being put into its slot: its request is sent once [`SlotTable::may_start`] says so.
     fn is_being_restored(&self) -> bool {
         self.landing_from.is_none() && matches!(self.launch.fill(), Fill::Restore(_))

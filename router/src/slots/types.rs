@@ -60,9 +60,9 @@ pub enum Concurrent {
 #[serde(rename_all = "lowercase")]
 pub enum Evict {
     /// The one whose slot was used least recently.
-    #[default]
     Lru,
     /// The one whose loss costs least: what has to be read (or restored) again, by the chance that it is wanted soon.
+    #[default]
     Cost,
 }
 

@@ -168,7 +168,9 @@ fn states(folder: &TempDir) -> PathBuf {
 fn builder(fake: &FakeLlama, config: &str, folder: &TempDir) -> RouterBuilder {
     let router = folder.path().join("router");
     std::fs::create_dir_all(&router).expect("the folder is ours");
-    Router::builder(fake).config(config).state_dir(&router).flag("--warm-dir", &shown(&states(folder)))
+    let router = Router::builder(fake).config(config).state_dir(&router);
+    // Who loses its slot is for a test to know, whatever the router has learned of the sessions.
+    router.flag("--evict", "lru").flag("--warm-dir", &shown(&states(folder)))
 }
 
 fn shown(path: &Path) -> String {

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use super::world::{Runs, World, ended, turn};
-use crate::slots::{Action, Fill, Grant, Launch, PinPolicy, Policy, SlotId};
+use crate::slots::{Action, Evict, Fill, Grant, Launch, PinPolicy, Policy, SlotId};
 use crate::warm;
 
 /// A server with a save path, on which even short states are worth a file.
 fn saving(slots: usize) -> World {
     let warm = warm::Policy { min_tokens: 1, ..warm::Policy::default() };
-    let mut world = World::under(slots, Policy { warm, ..Policy::default() });
+    let mut world = World::under(slots, Policy { warm, evict: Evict::Lru, ..Policy::default() });
     world.warm_up();
     world
 }

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::world::{Runs, World, session, turn};
 use crate::slots::{
-    Action, Due, End, Fill, Heeds, Home, Launch, Mark, PinPolicy, Policy, Reading, Refusal, Shape, SlotId,
-    SlotTable, Want,
+    Action, Due, End, Evict, Fill, Heeds, Home, Launch, Mark, PinPolicy, Policy, Reading, Refusal, Shape,
+    SlotId, SlotTable, Want,
 };
 
 fn plain(slot: u32) -> Launch {
@@ -514,7 +514,7 @@ proptest! {
     /// Turns one after another, against the plainest LRU there is.
     #[test]
     fn sessions_in_turn_get_the_slots_of_a_naive_lru(slots in 1_usize..6, turns in prop::collection::vec(0_u8..9, 1..60)) {
-        let mut world = World::new(slots, PinPolicy::Auto);
+        let mut world = World::under(slots, Policy { evict: Evict::Lru, ..Policy::default() });
         let mut naive: Vec<(Option<u8>, usize)> = (0..slots).map(|slot| (None, slot)).collect();
         for who in turns {
             let position = naive.iter().position(|(owner, _)| *owner == Some(who))
