@@ -72,12 +72,21 @@ impl Dispatch {
             }
         };
         let Some(reading) = answered else {
-            self.change(|state| state.table.renew_probes(probe));
+            self.change(|state| {
+                state.table.lost(probe, Instant::now());
+                state.table.renew_probes(probe);
+            });
             return;
         };
         let up = matches!(reading, Reading::Slots(_) | Reading::Blind(_));
+        let lost = reading == Reading::Silent;
         self.observe(probe, reading);
-        self.change(|state| state.table.renew_probes(probe));
+        self.change(|state| {
+            if lost {
+                state.table.lost(probe, Instant::now());
+            }
+            state.table.renew_probes(probe);
+        });
         if up && self.lock().server.stale {
             // Nothing is granted meanwhile, so it must not take long; if it does, it is tried after the next probe.
             drop(timeout(INTRODUCTION, self.refresh_props()).await);

@@ -55,6 +55,8 @@ pub(super) enum Why {
     Landing,
     /// Work that did not come through the router has to end.
     Foreign,
+    /// `/slots` has to be seen.
+    Unseen,
     /// Another session reads just now what this request begins with: it starts from there then.
     Shared(Instant),
 }
@@ -66,7 +68,7 @@ impl SlotTable {
         let order = self.in_turn(probe);
         self.patience_ends = None;
         let mut line: Vec<Option<Waiter>> = self.waiters.drain(..).map(Some).collect();
-        let (mut landing, mut foreign, mut granted) = (false, false, Vec::new());
+        let (mut landing, mut unseen, mut foreign, mut granted) = (false, false, false, Vec::new());
         for index in order {
             let Some(mut waiter) = line[index].take_if(|waiter| waiter.probe <= probe) else { continue };
             match self.decide(&waiter, probe, now) {
@@ -77,6 +79,7 @@ impl SlotTable {
                 verdict => {
                     let why = self.prepare_for(verdict, probe, now);
                     landing |= why == Why::Landing;
+                    unseen |= why == Why::Unseen;
                     foreign |= why == Why::Foreign;
                     // Behind one that waits for a landing nobody may pass: a later start would put the landing off.
                     let last = landing || self.keeps_room_for(&waiter);
@@ -92,7 +95,7 @@ impl SlotTable {
         self.note_overtaken(&granted);
         granted.iter().for_each(|waiter| self.send_to_the_back(&waiter.want));
         // Foreign work may have come in front of a save, which then waits for it.
-        let watched = landing || self.leases.values().any(Held::is_saving);
+        let watched = landing || unseen || self.leases.values().any(Held::is_saving);
         pace(&mut self.landing_poll, watched, now);
         pace(&mut self.foreign_poll, foreign, now);
     }
@@ -143,11 +146,11 @@ impl SlotTable {
         if self.taken() + self.foreign(probe) + width > self.slots.len() {
             return Verdict::Wait(Why::Foreign);
         }
-        if self.wants_quiet()
-            || self.awaits_save(probe, now)
-            || self.may_go_anywhere(waiter) && self.has_unseen_ends(probe)
-        {
+        if self.wants_quiet() {
             return Verdict::Wait(Why::Busy);
+        }
+        if self.awaits_save(probe, now) || self.may_go_anywhere(waiter) && self.has_unseen_ends(probe) {
+            return Verdict::Wait(Why::Unseen);
         }
         if waiter.shape.tasks > 1 {
             return self.free_launch(true);

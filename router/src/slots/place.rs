@@ -84,7 +84,7 @@ impl SlotTable {
             return Verdict::Wait(Why::Shared(until));
         }
         if self.waits_for_sight(waiter, session, slot) {
-            return Verdict::Wait(Why::Busy);
+            return Verdict::Wait(Why::Unseen);
         }
         if placing == Placing::Settle && self.wants_save(slot, Occasion::Eviction, now) {
             return Verdict::Save(slot);

@@ -129,6 +129,19 @@ impl SlotTable {
         expecting.for_each(|expecting| renew(&mut expecting.probe));
     }
 
+    /// `probe` will never be answered: what a turn has left is still to be seen.
+    pub fn lost(&mut self, probe: ProbeId, now: Instant) {
+        let next = self.asked.next();
+        for expecting in self.slots.iter_mut().filter_map(|slot| slot.expecting.as_mut()) {
+            if expecting.probe <= probe {
+                (expecting.probe, expecting.due) = (next, now + PATIENT[0]);
+            }
+        }
+        if let Some(from) = self.save_all_from.as_mut().filter(|from| **from <= probe) {
+            *from = next;
+        }
+    }
+
     /// Something no probe has been asked for yet, and that an answer could change.
     fn has_news(&self) -> bool {
         let fresh = |probe: ProbeId| probe > self.asked;
