@@ -56,6 +56,8 @@ pub(super) struct Simulation {
     priming: Vec<LeaseId>,
     /// Leases whose state could not be restored.
     unrestored: HashSet<LeaseId>,
+    /// Leases whose request has been sent after a restore.
+    started: HashSet<LeaseId>,
     running: HashSet<LeaseId>,
     /// Leases that a restart of the server has ended, and whose end has not been heard of yet.
     void: Vec<LeaseId>,
@@ -92,6 +94,7 @@ impl Simulation {
             live: Vec::new(),
             priming: Vec::new(),
             unrestored: HashSet::new(),
+            started: HashSet::new(),
             running: HashSet::new(),
             void: Vec::new(),
             died_in: None,
@@ -191,6 +194,12 @@ impl Simulation {
     /// A request whose slot is filled with a saved state gets one stage further.
     fn advance_restored(&mut self, grant: &Grant, state: StateId) {
         if self.priming.contains(&grant.lease) {
+            if !self.started.contains(&grant.lease) {
+                if self.world.table.may_start(grant.lease, self.world.now) {
+                    self.started.insert(grant.lease);
+                }
+                return;
+            }
             if !self.unrestored.contains(&grant.lease) {
                 self.world.finds_what_was_restored(grant, state);
             }
@@ -200,7 +209,6 @@ impl Simulation {
         let fails = self.random.below(8) == 0;
         self.world.restore(grant, state, fails);
         self.unrestored.extend(fails.then_some(grant.lease));
-        self.world.table.filled(grant.lease);
     }
 
     /// Something on its way gets one stage further.
