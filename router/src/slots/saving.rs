@@ -142,7 +142,9 @@ impl SlotTable {
         now: Instant,
     ) -> bool {
         let alone = self.clears_idle != Some(false);
-        if self.leases.values().any(|held| self.endangers_saves(held, alone, probe)) {
+        // One that has ended somewhere since the probe was asked may have overwritten this very slot.
+        let overwritten = self.departed.iter().any(|gone| *gone > probe);
+        if overwritten || self.leases.values().any(|held| self.endangers_saves(held, alone, probe)) {
             return false;
         }
         let launch = Launch::Pin { slot, fill: Fill::Nothing, alone };
