@@ -37,8 +37,7 @@ impl Filler<'_> {
             Fill::Measure => self.measure(lease, slot).await?,
             Fill::Restore(state) => {
                 self.restore(lease, slot, state).await?;
-                lease.may_start().await;
-                return Ok(());
+                return if lease.may_start().await { Ok(()) } else { Err(self.upstream.restarted()) };
             }
         }
         lease.filled();

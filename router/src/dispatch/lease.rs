@@ -8,7 +8,7 @@ use session_slot_identity::SessionId;
 use tokio::time::timeout;
 
 use super::{Dispatch, Waiting};
-use crate::slots::{Action, End, Grant, Launch, LeaseId, SlotId, SlotSnapshot};
+use crate::slots::{Action, End, Grant, Launch, LeaseId, SlotId, SlotSnapshot, Start};
 use crate::store::Write;
 use crate::usage::Usage;
 use crate::warm::{RestoreError, Written};
@@ -78,19 +78,24 @@ impl Lease {
     /// How the restore into the slot went; [`Lease::filled`] follows.
     pub(crate) fn restored(&mut self, outcome: Result<Written, RestoreError>) {
         self.restored = outcome.ok().map(|written| written.tokens);
-        self.dispatch.change(|state| state.table.restored(self.id, outcome, Instant::now()));
+        self.dispatch
+            .change(|state| state.table.restored(self.id, self.launch.fill(), outcome, Instant::now()));
     }
 
     /// The state has been restored: the request is sent when this ends. On a server that clears idle slots the states of
     /// others that have ended meanwhile are saved first.
-    pub(crate) async fn may_start(&self) {
+    ///
+    /// False: the server has restarted, and the slot is not this lease's any more.
+    pub(crate) async fn may_start(&self) -> bool {
         loop {
             let mut changed = pin!(self.dispatch.changed.notified());
             // From here on no change is missed.
             changed.as_mut().enable();
             // Not a change of its own that would wake it, and others like it, again.
-            if self.dispatch.lock().table.may_start(self.id, Instant::now()) {
-                return;
+            match self.dispatch.lock().table.may_start(self.id, Instant::now()) {
+                Start::Now => return true,
+                Start::Never => return false,
+                Start::Later => {}
             }
             // What it waits for is given up after a time, which nobody tells.
             drop(timeout(RECHECK, changed).await);

@@ -67,11 +67,12 @@ impl SlotTable {
         self.note_who_waits(now);
         let order = self.in_turn(probe);
         self.patience_ends = None;
+        let awaits_save = self.awaits_save(probe, now);
         let mut line: Vec<Option<Waiter>> = self.waiters.drain(..).map(Some).collect();
         let (mut landing, mut unseen, mut foreign, mut granted) = (false, false, false, Vec::new());
         for index in order {
             let Some(mut waiter) = line[index].take_if(|waiter| waiter.probe <= probe) else { continue };
-            match self.decide(&waiter, probe, now) {
+            match self.decide(&waiter, probe, awaits_save, now) {
                 Verdict::Go(launch, placing) => {
                     self.grant(&waiter, launch, placing, now);
                     granted.push(waiter);
@@ -95,7 +96,8 @@ impl SlotTable {
         self.note_overtaken(&granted);
         granted.iter().for_each(|waiter| self.send_to_the_back(&waiter.want));
         // Foreign work may have come in front of a save, which then waits for it.
-        let watched = landing || unseen || self.leases.values().any(Held::is_saving);
+        let watched =
+            landing || unseen || self.save_all_from.is_some() || self.leases.values().any(Held::is_saving);
         pace(&mut self.landing_poll, watched, now);
         pace(&mut self.foreign_poll, foreign, now);
     }
@@ -131,7 +133,7 @@ impl SlotTable {
         waiter.shape.tasks > 1 && !hopeless && !self.goes_after_its_own(waiter)
     }
 
-    fn decide(&self, waiter: &Waiter, probe: ProbeId, now: Instant) -> Verdict {
+    fn decide(&self, waiter: &Waiter, probe: ProbeId, awaits_save: bool, now: Instant) -> Verdict {
         if self.goes_after_its_own(waiter) {
             return Verdict::Wait(Why::Busy);
         }
@@ -149,7 +151,7 @@ impl SlotTable {
         if self.wants_quiet() {
             return Verdict::Wait(Why::Busy);
         }
-        if self.awaits_save(probe, now) || self.may_go_anywhere(waiter) && self.has_unseen_ends(probe) {
+        if awaits_save || self.may_go_anywhere(waiter) && self.has_unseen_ends(probe) {
             return Verdict::Wait(Why::Unseen);
         }
         if waiter.shape.tasks > 1 {
@@ -159,6 +161,7 @@ impl SlotTable {
             Target::Home(session) => self.place(waiter, session, probe, now),
             Target::Named(slot) => match self.obstacle(slot, probe) {
                 Some(why) => Verdict::Wait(why),
+                None if self.wants_save(slot, Occasion::Eviction, now) => Verdict::Save(slot),
                 None => self.pin(slot, probe, Placing::Stay, Fill::Nothing, false),
             },
             Target::Any => self.free_launch(false),

@@ -276,6 +276,7 @@ impl SlotTable {
     pub fn introduced(&mut self) {
         if std::mem::take(&mut self.unknown) {
             self.reconsider();
+            self.look_again_to_save();
         }
     }
 
@@ -318,7 +319,10 @@ impl SlotTable {
         match end {
             End::Unsent | End::Declined => drop(self.remove_lease(lease.number)),
             // It is most likely over, so the looks begin close to each other, and without `/slots` it is taken for over.
-            End::Complete { .. } if self.is_resumable(lease) && self.sight != Sight::Blind => {
+            End::Complete { usage, .. } if self.is_resumable(lease) && self.sight != Sight::Blind => {
+                if let Some(lesson) = self.leases.get(&lease.number).and_then(Held::lesson) {
+                    self.learn(lesson, usage, now);
+                }
                 self.start_leaving(lease.number, Backoff::landing(), now);
             }
             End::Complete { usage, slot } => self.complete(lease.number, usage, slot, now),

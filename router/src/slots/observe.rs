@@ -28,7 +28,8 @@ impl SlotTable {
                 self.refuse_all(Refusal::Unreachable);
             }
         }
-        if !self.unknown {
+        // While it loads, or can't be reached, nothing can be restored anyway.
+        if !self.unknown || !self.is_seen() {
             self.save_due(probe, now);
             self.grant_waiting(probe, now);
         }

@@ -12,7 +12,7 @@ use crate::warm::Occasion;
 
 impl SlotTable {
     /// A session goes to its own slot, waiting for it (or spilling) if need be; else to a slot nobody owns; else to
-    /// the least recently used free one.
+    /// the one whose owner is to lose it.
     pub(super) fn place(
         &self,
         waiter: &Waiter,
@@ -20,19 +20,32 @@ impl SlotTable {
         probe: ProbeId,
         now: Instant,
     ) -> Verdict {
-        let source = || self.source(waiter, session);
         match self.home_of(session).map(|home| (home, self.obstacle(home, probe))) {
             Some((home, None)) if self.slots[home.index()].is_warm() => {
                 self.pin_session(home, probe, Placing::Stay, self.was_here(session))
             }
             Some((home, None)) => self.fill_and_pin(waiter, session, home, probe, Placing::Stay, now),
-            // Somebody else's work is in its slot, so nothing of the session is: with a saved state any slot will do.
-            Some((_, Some(Why::Foreign))) if source().is_some() => {
+            // Another's work is in its slot, so nothing of the session is: with a saved state any slot will do.
+            Some((home, Some(why))) if self.starts_elsewhere(waiter, session, home, why) => {
                 self.settle_anywhere(waiter, session, probe, now)
             }
             Some((_, Some(why))) => self.spill(waiter, session, why, probe, now),
             None => self.settle_anywhere(waiter, session, probe, now),
         }
+    }
+
+    /// What `session` left in `home`, which can't be named because of `why`, is being overwritten, and there is a saved
+    /// state to start from.
+    pub(super) fn starts_elsewhere(
+        &self,
+        waiter: &Waiter,
+        session: &SessionId,
+        home: SlotId,
+        why: Why,
+    ) -> bool {
+        let held = self.slots[home.index()].lease.and_then(|number| self.leases.get(&number));
+        let others = held.is_some_and(|held| held.session.as_ref() != Some(session) && !held.is_save());
+        (why == Why::Foreign || others) && self.source(waiter, session).is_some()
     }
 
     /// A slot nobody owns, or else the one whose owner is to lose it.

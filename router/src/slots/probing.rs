@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::decide::Target;
+use super::decide::{Target, Why};
 use super::queue::Waiter;
 use super::types::{Due, ProbeId, SlotId};
 use super::{Phase, Sight, SlotTable};
@@ -137,9 +137,6 @@ impl SlotTable {
                 (expecting.probe, expecting.due) = (next, now + PATIENT[0]);
             }
         }
-        if let Some(from) = self.save_all_from.as_mut().filter(|from| **from <= probe) {
-            *from = next;
-        }
     }
 
     /// Something no probe has been asked for yet, and that an answer could change.
@@ -165,7 +162,11 @@ impl SlotTable {
         }
         let free = |slot: SlotId| self.slots[slot.index()].lease.is_none();
         match self.target(waiter) {
-            Target::Home(session) => self.may_spill(waiter) || self.home_of(session).is_none_or(free),
+            Target::Home(session) => {
+                let elsewhere = |home| self.starts_elsewhere(waiter, session, home, Why::Busy);
+                let home = self.home_of(session);
+                self.may_spill(waiter) || home.is_none_or(|home| free(home) || elsewhere(home))
+            }
             Target::Named(slot) => free(slot),
             Target::Any => true,
         }

@@ -12,7 +12,7 @@ use session_slot_identity::SessionId;
 use super::decide::{Placing, Verdict};
 use super::queue::Waiter;
 use super::slot::{Expecting, Slot};
-use super::types::{End, Fill, Launch, LeaseId, Mark, Output, ProbeId, SlotId};
+use super::types::{End, Fill, Launch, LeaseId, Mark, Output, ProbeId, SlotId, Start};
 use super::{Held, Phase, Sight, SlotTable};
 use crate::usage::Usage;
 use crate::warm::{Occasion, RestoreError, SaveError, Source, StateId, Story, Turn, Warm, Written};
@@ -37,23 +37,43 @@ impl SlotTable {
 
     /// The save that an [`Output::Save`] asked for has ended.
     pub fn save_ended(&mut self, lease: LeaseId, outcome: Result<Written, SaveError>, now: Instant) {
-        let Some(Work::Save { state, mark }) = self.held_mut(lease).map(|held| held.work) else { return };
+        let Some(held) = self.held_mut(lease) else { return };
+        let Work::Save { state, mark } = held.work else { return };
+        // What was given up has been counted, and is not used: the slot may have held something else by then.
+        let given_up = !held.is_saving();
         let slot = self.remove_lease(lease.number).and_then(|held| held.location);
         if let Some(slot) = slot {
             // Also if it went wrong: it would again.
             self.slots[slot.index()].kept = Some(mark);
         }
-        self.warm.saved(state, outcome, now);
+        if !given_up {
+            self.warm.saved(state, outcome, now);
+        }
         self.reconsider();
+        self.look_again_to_save();
         self.check_invariants();
     }
 
-    /// The restore of a lease with [`Fill::Restore`] has ended, before [`SlotTable::filled`].
-    pub fn restored(&mut self, lease: LeaseId, outcome: Result<Written, RestoreError>, now: Instant) {
-        let Some(held) = self.held_mut(lease) else { return };
-        let Fill::Restore(state) = held.launch.fill() else { return };
-        held.restored = outcome.is_ok().then_some(state);
+    /// The restore of a lease with this [`Fill::Restore`] has ended; [`SlotTable::may_start`] follows.
+    pub fn restored(
+        &mut self,
+        lease: LeaseId,
+        fill: Fill,
+        outcome: Result<Written, RestoreError>,
+        now: Instant,
+    ) {
+        let Fill::Restore(state) = fill else { return };
+        if let Some(held) = self.held_mut(lease) {
+            held.restored = outcome.is_ok().then_some(state);
+        }
+        // Also of a lease that a restart has ended: the state may have been the cause.
         self.warm.restored(state, outcome, now);
+    }
+
+    /// If everything is to be saved: another look is wanted for it.
+    pub(super) fn look_again_to_save(&mut self) {
+        let next = self.asked.next();
+        self.save_all_from.iter_mut().for_each(|from| *from = next);
     }
 
     /// Every slot whose state is worth it is to be saved, once, as the router or the server is about to stop.
@@ -78,9 +98,11 @@ impl SlotTable {
 
     /// A save is given up: its slot may be at work for somebody else by now.
     pub(super) fn abandon_save(&mut self, lease: LeaseId, now: Instant) {
-        if let Some(state) = self.held_mut(lease).and_then(|held| held.state_saved()) {
-            self.warm.saved(state, Err(SaveError::Failed), now);
-        }
+        let Some(held) = self.held_mut(lease).filter(|held| held.is_saving()) else { return };
+        let (Work::Save { state, mark }, Some(slot)) = (held.work, held.location) else { return };
+        // Not tried again: it would hang again.
+        self.slots[slot.index()].kept = Some(mark);
+        self.warm.saved(state, Err(SaveError::Failed), now);
     }
 
     /// A slot that is being saved is seen at work: foreign work was there first, and the save stands behind it. It is
@@ -98,7 +120,11 @@ impl SlotTable {
 
     /// Starts the saves that are due, before anything that `probe` lets go.
     pub(super) fn save_due(&mut self, probe: ProbeId, now: Instant) {
+        if self.sight == Sight::Silent {
+            return;
+        }
         let all = self.save_all_from.is_some_and(|from| from <= probe);
+        let mut left = false;
         for slot in (0..self.slots.len()).map(SlotId::from_index) {
             let due = self.slots[slot.index()].save_due || all;
             let occasion = due.then(|| self.occasion(slot, all, now)).flatten();
@@ -107,8 +133,9 @@ impl SlotTable {
             let later =
                 occasion.is_some_and(|occasion| !free || !self.start_save(slot, occasion, probe, now));
             self.slots[slot.index()].save_due = later;
+            left |= later;
         }
-        if all && self.sight != Sight::Silent {
+        if all && !left || self.sight != Sight::Clear {
             self.save_all_from = None;
         }
     }
@@ -162,31 +189,33 @@ impl SlotTable {
 
     /// Something runs, and on this server too much is lost when a turn ends while another request starts.
     pub(super) fn wants_quiet(&self) -> bool {
-        let mut requests = self.leases.values().filter(|held| held.work == Work::Request);
-        self.clears_idle == Some(true) && self.warm.prefers_quiet() && requests.next().is_some()
+        let runs = |held: &Held| held.work == Work::Request && matches!(held.phase, Phase::Running);
+        self.clears_idle == Some(true) && self.warm.prefers_quiet() && self.leases.values().any(runs)
     }
 
     /// It may start where a state is saved; or, where every start clears the idle slots, start at all.
     fn endangers_saves(&self, held: &Held, alone: bool, probe: ProbeId) -> bool {
-        held.location.is_none() && !held.shows_in(probe) || alone && !held.landed && !held.is_being_restored()
+        let starts_nothing = held.landed || held.is_being_restored() || held.is_saving();
+        held.location.is_none() && !held.shows_in(probe) || alone && !starts_nothing
     }
 
-    /// The slot of a lease with [`Fill::Restore`] has been filled, and its request may be sent: then
-    /// [`SlotTable::filled`] need not be called. False: on a server that clears idle slots others have ended meanwhile,
-    /// whose states are to be saved first. To be asked again after every change.
-    pub fn may_start(&mut self, lease: LeaseId, now: Instant) -> bool {
+    /// Whether the request of a lease whose slot holds a saved state by now may be sent. It is taken for sent then.
+    pub fn may_start(&mut self, lease: LeaseId, now: Instant) -> Start {
+        if self.held_mut(lease).is_none() {
+            return Start::Never;
+        }
         let waits = self.clears_idle != Some(false) && self.is_seen() && self.warm.is_on();
         let unseen =
             |slot: &Slot| slot.expecting.is_some_and(|expecting| now < expecting.due + LONGEST_BATCH);
         if waits && (self.slots.iter().any(unseen) || self.leases.values().any(Held::is_saving)) {
-            return false;
+            return Start::Later;
         }
         self.filled(lease);
-        true
+        Start::Now
     }
 
     /// `/slots` is answered, if not at once: while the server reads a long prompt it answers nothing.
-    fn is_seen(&self) -> bool {
+    pub(super) fn is_seen(&self) -> bool {
         matches!(self.sight, Sight::Clear | Sight::Silent)
     }
 
@@ -282,6 +311,11 @@ pub(super) struct Lesson {
 }
 
 impl Held {
+    /// It is the table's own, not a request's.
+    pub(super) fn is_save(&self) -> bool {
+        self.work != Work::Request
+    }
+
     /// Its slot is being saved.
     pub(super) fn is_saving(&self) -> bool {
         self.work != Work::Request && matches!(self.phase, Phase::Running)

@@ -24,6 +24,7 @@ use super::decide::{Placing, Target, Verdict, Why};
 use super::queue::Waiter;
 use super::types::{Concurrent, Fill, Heeds, ProbeId, SlotId};
 use super::{Phase, Sight, Slot, SlotTable};
+use crate::warm::Occasion;
 
 /// A session seen within this time is expected back.
 const RECENTLY: Duration = Duration::from_secs(5 * 60);
@@ -58,6 +59,9 @@ impl SlotTable {
             return Verdict::Wait(why);
         }
         if let Some(slot) = self.spare_slot(probe, now) {
+            if self.wants_save(slot, Occasion::Eviction, now) {
+                return Verdict::Save(slot);
+            }
             return self.pin(slot, probe, Placing::Spill, Fill::Nothing, false);
         }
         // What is on its way will show what the server does with idle slots, and empty them if it does.
@@ -82,7 +86,7 @@ impl SlotTable {
         self.sight == Sight::Clear && ended
     }
 
-    /// The least recently used free slot that no session misses.
+    /// The free slot to take first of those that no session misses.
     fn spare_slot(&self, probe: ProbeId, now: Instant) -> Option<SlotId> {
         if !self.keeps_idle() && self.slots.iter().any(|slot| slot.is_free() && self.is_missed(slot, now)) {
             return None;

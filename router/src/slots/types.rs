@@ -265,6 +265,18 @@ pub enum Action {
     Anonymous,
 }
 
+/// Whether a request may be sent now that its slot has been filled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// It may.
+    Now,
+    /// On a server that clears idle slots others have ended meanwhile, whose states are to be saved first. To be asked
+    /// again after every change.
+    Later,
+    /// The server has restarted: its slot is not its own any more.
+    Never,
+}
+
 /// A waiter may be sent.
 #[derive(Debug, Clone)]
 pub struct Grant {

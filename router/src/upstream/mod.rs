@@ -103,6 +103,12 @@ impl Upstream {
         })
     }
 
+    /// Why a request was not sent to a server that is another one by now.
+    #[must_use]
+    pub(crate) fn restarted(&self) -> UpstreamError {
+        UpstreamError::Broken { address: self.address(), reason: "it has restarted".to_owned() }
+    }
+
     /// The base URL.
     #[must_use]
     pub fn address(&self) -> String {

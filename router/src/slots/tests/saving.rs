@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::world::{Runs, World, ended, turn};
-use crate::slots::{Action, Evict, Fill, Grant, Launch, PinPolicy, Policy, SlotId};
+use crate::slots::{
+    Action, End, Evict, Fill, Grant, Launch, PinPolicy, Policy, Reading, SlotId, Start, Want,
+};
 use crate::warm;
 
 /// A server with a save path, on which even short states are worth a file.
@@ -186,6 +188,94 @@ fn the_layout_of_states_is_measured_in_the_first_slot_that_holds_nothing_of_wort
     world.run(&first);
     world.table.warm().measured(1);
     assert_eq!(world.ask(turn("b")).expect("a slot is free").launch.fill(), Fill::Nothing);
+}
+
+#[test]
+fn at_the_end_every_slot_is_saved_also_on_a_server_that_clears_idle_slots() {
+    let mut world = saving_and_clearing(3);
+    let grants = ["a", "b", "c"].map(|name| world.running(name));
+    // They end side by side, so that none is cleared.
+    for grant in &grants {
+        let tokens = world.stop(grant.launch.slot().expect("pinned"));
+        world.table.release(grant.lease, ended(tokens), world.now);
+    }
+    world.table.save_all();
+    let mut saved = 0;
+    while world.table.saving() {
+        world.pass(Duration::from_millis(20));
+        saved += world.save_all();
+    }
+    assert_eq!(saved, 3);
+}
+
+#[test]
+fn nobody_waits_to_save_what_a_server_that_has_gone_held() {
+    for reading in [Reading::Refused, Reading::Loading] {
+        let mut world = saving(2);
+        world.turn("a");
+        let probe = world.table.probe_asked();
+        world.answer(probe, reading.clone());
+        world.table.save_all();
+        let probe = world.table.probe_asked();
+        world.answer(probe, reading);
+        assert!(!world.table.saving());
+    }
+}
+
+#[test]
+fn a_request_to_a_server_that_loads_its_model_is_sent_though_nobody_knows_which_it_is() {
+    let mut world = saving(2);
+    world.turn("a");
+    let probe = world.table.probe_asked();
+    world.table.observe(probe, Reading::Loading, world.now);
+    let ticket = world.enqueue(turn("a"));
+    let probe = world.table.probe_asked();
+    world.answer(probe, Reading::Loading);
+    assert!(world.granted.contains_key(&ticket), "the server's 503 tells its client more than silence");
+}
+
+#[test]
+fn a_save_that_breaks_off_is_not_begun_again_for_the_same_waiter() {
+    let mut world = saving(1);
+    world.turn("a");
+    let ticket = world.enqueue(turn("b"));
+    world.settle();
+    let save = world.states.saves.pop().expect("a's state is being saved");
+    world.table.release(save.lease, End::Broken, world.now);
+    world.pass(Duration::from_secs(5));
+    assert!(world.granted.contains_key(&ticket) && world.states.saves.is_empty());
+}
+
+#[test]
+fn what_was_restored_on_a_server_that_has_restarted_since_is_not_started() {
+    let mut world = saving(1);
+    world.turn("a");
+    world.evicting_turn("b");
+    let ticket = world.enqueue(turn("a"));
+    world.settle();
+    world.save_all();
+    world.settle();
+    let back = world.granted[&ticket].clone();
+    assert!(is_restored(&back));
+    world.on_the_way.clear();
+    world.restart();
+    world.probe();
+    assert_eq!(world.table.may_start(back.lease, world.now), Start::Never);
+}
+
+#[test]
+fn a_session_whose_slot_a_request_without_a_session_has_taken_starts_from_its_state_elsewhere() {
+    let mut world = saving(2);
+    let (slot, ..) = world.turn("a");
+    world.table.save_all();
+    world.settle();
+    world.save_all();
+    let other = world.ask(Want::Named(slot.0.into())).expect("it is free");
+    world.land(other.lease);
+    world.table.landed(other.lease);
+    world.settle();
+    let back = world.ask(turn("a")).expect("the other slot is free");
+    assert!(is_restored(&back) && back.launch.slot() != Some(slot));
 }
 
 #[test]

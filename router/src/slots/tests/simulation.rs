@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::world::{Runs, World, ended, turn};
 use crate::slots::{
     Concurrent, Due, End, Evict, Fill, Generation, Grant, Heeds, Launch, LeaseId, PinPolicy, Policy, ProbeId,
-    Queue, Reading, Refusal, Shape, SlotId, Ticket, Want,
+    Queue, Reading, Refusal, Shape, SlotId, Start, Ticket, Want,
 };
 use crate::warm::{self, StateId};
 
@@ -195,7 +195,7 @@ impl Simulation {
     fn advance_restored(&mut self, grant: &Grant, state: StateId) {
         if self.priming.contains(&grant.lease) {
             if !self.started.contains(&grant.lease) {
-                if self.world.table.may_start(grant.lease, self.world.now) {
+                if self.world.table.may_start(grant.lease, self.world.now) == Start::Now {
                     self.started.insert(grant.lease);
                 }
                 return;

@@ -86,7 +86,7 @@ impl World {
         assert_eq!(self.server[index].runs, None, "a state was restored into a slot that is at work");
         let Some(content) = self.states.files.get(&state).cloned() else {
             // Forgotten since the grant.
-            self.table.restored(grant.lease, Err(RestoreError::Missing), self.now);
+            self.table.restored(grant.lease, grant.launch.fill(), Err(RestoreError::Missing), self.now);
             return self.collect_outputs();
         };
         let session = self.states.sessions.get(&grant.lease);
@@ -97,7 +97,7 @@ impl World {
         self.server[index].seen.tokens = used.then_some(if fails { 0 } else { tokens });
         self.states.slots.remove(&index);
         self.states.slots.extend(content.filter(|_| !fails).map(|content| (index, content)));
-        self.table.restored(grant.lease, outcome, self.now);
+        self.table.restored(grant.lease, grant.launch.fill(), outcome, self.now);
         self.collect_outputs();
     }
 
