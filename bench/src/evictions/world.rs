@@ -51,7 +51,7 @@ impl Tally {
 enum Event {
     Comes(usize),
     Saved(LeaseId, Written),
-    Restored(LeaseId, Written),
+    Restored(LeaseId, StateId, Written),
     Answers(LeaseId),
     Ends(LeaseId),
 }
@@ -178,8 +178,8 @@ impl World {
         match event {
             Event::Comes(agent) => self.comes(agent),
             Event::Saved(lease, written) => self.table.save_ended(lease, Ok(written), self.now),
-            Event::Restored(lease, written) => {
-                self.table.restored(lease, Ok(written), self.now);
+            Event::Restored(lease, state, written) => {
+                self.table.restored(lease, Fill::Restore(state), Ok(written), self.now);
                 self.fill_and_begin(lease);
             }
             Event::Answers(lease) => self.answers(lease),
@@ -226,9 +226,9 @@ impl World {
 
     fn restore(&mut self, lease: LeaseId, slot: usize, state: StateId) {
         match self.server.restore(slot, state) {
-            Some(written) => self.schedule(self.now + written.took, Event::Restored(lease, written)),
+            Some(written) => self.schedule(self.now + written.took, Event::Restored(lease, state, written)),
             None => {
-                self.table.restored(lease, Err(RestoreError::Missing), self.now);
+                self.table.restored(lease, Fill::Restore(state), Err(RestoreError::Missing), self.now);
                 self.fill_and_begin(lease);
             }
         }
