@@ -68,18 +68,27 @@ impl Filler<'_> {
             return Ok(());
         }
         let shelf = Arc::clone(self.shelf);
-        let outcome = match aside(move || shelf.find(state)).await {
+        let answer = match aside(move || shelf.find(state)).await {
             Ok(found) => {
                 let limit = lease.restore_limit(found.bytes);
-                self.upstream.restore(slot, &found.name, limit).await?
+                self.upstream.restore(slot, &found.name, limit).await
             }
-            Err(why) => Err(why),
+            Err(why) => Ok(Err(why)),
         };
+        let outcome = match &answer {
+            Ok(Ok(written)) if !lease.may_hold(state, written.tokens) => Err(RestoreError::Refused),
+            Ok(outcome) => *outcome,
+            // Nothing was sent.
+            Err(UpstreamError::Unreachable { .. }) => return answer.map(drop),
+            // The server may have died of it, or hang: the client's next attempt must not do that to it again.
+            Err(_) => Err(RestoreError::Refused),
+        };
+        lease.restored(outcome);
+        answer.map(drop)?;
         if outcome == Err(RestoreError::Refused) {
             // What the slot holds now is anybody's guess.
             self.upstream.erase(slot).await?;
         }
-        lease.restored(outcome);
         Ok(())
     }
 }

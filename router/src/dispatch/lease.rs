@@ -11,7 +11,7 @@ use super::{Dispatch, Waiting};
 use crate::slots::{Action, End, Grant, Launch, LeaseId, SlotId, SlotSnapshot, Start};
 use crate::store::Write;
 use crate::usage::Usage;
-use crate::warm::{RestoreError, Written};
+use crate::warm::{RestoreError, StateId, Written};
 
 /// A request that waits for others' states to be saved asks at least so often whether it may start.
 const RECHECK: Duration = Duration::from_secs(1);
@@ -68,6 +68,11 @@ impl Lease {
     /// The state of a one-word prompt is so large.
     pub(crate) fn measured(&self, bytes: u64) {
         self.dispatch.change(|state| state.table.warm().measured(bytes));
+    }
+
+    /// As far as is known `state` has so many tokens.
+    pub(crate) fn may_hold(&self, state: StateId, tokens: u64) -> bool {
+        self.dispatch.lock().table.warm().may_hold(state, tokens)
     }
 
     /// How long a restore of so many bytes may take.

@@ -416,12 +416,18 @@ impl Warm {
         }
     }
 
+    /// As far as is known `state` has so many tokens. A file that has another number is not the one that was saved.
+    #[must_use]
+    pub fn may_hold(&self, state: StateId, tokens: u64) -> bool {
+        self.catalog.get(state).is_none_or(|known| known.tokens == tokens)
+    }
+
     /// How a restore went.
     pub fn restored(&mut self, state: StateId, outcome: Result<Written, RestoreError>, now: Instant) {
         self.clock = Some(now);
         let known = self.catalog.get(state).map(Arc::clone);
         match outcome {
-            Ok(written) if known.as_ref().is_none_or(|known| known.tokens == written.tokens) => {
+            Ok(written) if self.may_hold(state, written.tokens) => {
                 self.counts.restored += 1;
                 self.costs.restored(written);
                 self.catalog.touch(state);
