@@ -14,6 +14,9 @@ use super::{SLACK, sharing};
 const UNDER_WAY: NonZeroUsize = NonZeroUsize::new(256).unwrap();
 /// A state that should be shared nearly as a whole can't come out below the half at which llama-server reuses nothing.
 const BEYOND_DOUBT: f64 = 0.75;
+/// A restore that does not work leaves less than this part of what was promised: next to nothing. Where more is reused
+/// it was the texts that differ: templates may drop an earlier turn's thinking.
+const TENTH: u64 = 10;
 const MISSES: u32 = 2;
 const REFUSALS: u32 = 3;
 
@@ -22,9 +25,9 @@ const REFUSALS: u32 = 3;
 pub(super) enum Verdict {
     /// It was reused as it should be.
     Reused,
-    /// It was not.
+    /// It was not, although it is certain that the request shares it.
     Missed,
-    /// It was not; but how much of it the request shares was no more than an estimate.
+    /// It was not as a whole; but that much of it is shared was no more than an estimate.
     Misjudged,
 }
 
@@ -81,10 +84,11 @@ fn verdict(state: &SavedState, story: Option<&Story>, usage: Usage) -> Option<Ve
     }
     // The answer may be missing in the next request, where the agent drops the thinking: so its tokens are not promised.
     let least = if whole { promised.min(usage.prompt()).saturating_sub(SLACK) } else { promised / 2 };
-    let certain = whole || promised as f64 >= BEYOND_DOUBT * state.tokens as f64;
+    let shared = whole || promised as f64 >= BEYOND_DOUBT * state.tokens as f64;
+    let nothing = usage.cached < SLACK || usage.cached < promised / TENTH;
     Some(match usage.cached >= least {
         true => Verdict::Reused,
-        false if certain => Verdict::Missed,
+        false if nothing && shared && state.knows_prompt() => Verdict::Missed,
         false => Verdict::Misjudged,
     })
 }
@@ -119,7 +123,22 @@ mod tests {
         let state = state(1, &["hello"], 1400, 1440);
         assert_eq!(judged(&state, &["hello", "hi", "more"], 1386), Some(Verdict::Reused));
         assert_eq!(judged(&state, &["hello", "hi", "more"], 0), Some(Verdict::Missed));
-        assert_eq!(judged(&state, &["hello", "hi", "more"], 700), Some(Verdict::Missed));
+        assert_eq!(judged(&state, &["hello", "hi", "more"], 63), Some(Verdict::Missed));
+    }
+
+    #[test]
+    fn a_template_that_drops_earlier_thinking_is_no_evidence_against_restoring() {
+        let state = state(1, &["hello"], 1400, 1440);
+        assert_eq!(judged(&state, &["hello", "hi", "more"], 700), Some(Verdict::Misjudged));
+        assert_eq!(judged(&state, &["hello", "hi", "more"], 140), Some(Verdict::Misjudged));
+        assert_eq!(judged(&state, &["hello", "hi", "more"], 139), Some(Verdict::Missed), "less than a tenth");
+    }
+
+    #[test]
+    fn a_state_of_which_nobody_knows_where_the_prompt_ends_is_no_evidence_either() {
+        let state = state(1, &["hello"], 1440, 1440);
+        assert_eq!(judged(&state, &["hello", "hi", "more"], 0), Some(Verdict::Misjudged));
+        assert_eq!(judged(&state, &["hello", "hi", "more"], 1386), Some(Verdict::Reused));
     }
 
     #[test]
@@ -139,7 +158,7 @@ mod tests {
     #[test]
     fn a_state_that_shares_nearly_all_is_no_estimate() {
         let most = "x".repeat(900);
-        let state = state(1, &[&most, &"y".repeat(100)], 1000, 1000);
+        let state = state(1, &[&most, &"y".repeat(100)], 1000, 1010);
         assert_eq!(judged(&state, &[&most, "other"], 0), Some(Verdict::Missed));
     }
 

@@ -133,12 +133,21 @@ pub struct SavedState {
     pub layout: Option<u64>,
     /// Tokens it holds.
     pub tokens: u64,
-    /// Of these, tokens of the prompt.
+    /// Of these, tokens of the prompt; all of them where that is not known.
     pub prompt: u64,
     /// Bytes of its file.
     pub bytes: u64,
     /// What its prompt said.
     pub chain: Chain,
+}
+
+impl SavedState {
+    /// It is known where the prompt ends. Of a turn that was cut off the answer may be in the state, and the next request
+    /// may not repeat it. (After an answer of one token it might as well be known, but nothing is lost.)
+    #[must_use]
+    pub fn knows_prompt(&self) -> bool {
+        self.prompt < self.tokens
+    }
 }
 
 /// What `dispatch` has to do.

@@ -1,9 +1,11 @@
 //! When warm starts are off, and when they come back.
 
+use std::sync::Arc;
+
 use super::{LAYOUT, Server, session, story, usage};
 use crate::chain::Part;
 use crate::warm::{
-    Cause, Effect, Occasion, Policy, Reread, RestoreError, SaveError, Standing, StateId, Story, Warm,
+    Cause, Effect, Occasion, Policy, Reread, RestoreError, SaveError, Standing, StateId, Story, Turn, Warm,
 };
 
 /// Standings said since the last look.
@@ -69,6 +71,32 @@ fn two_restored_states_that_are_not_reused_turn_warm_starts_off_until_the_server
     server.warm.served_by("server");
     assert!(server.warm.is_on());
     assert_eq!(said(&mut server), [Standing::On]);
+}
+
+#[test]
+fn two_turns_that_were_cut_off_do_not_turn_warm_starts_off() {
+    let mut server = Server::small();
+    for name in ["a", "b"] {
+        let story = Some(Arc::new(first()));
+        server.warm.ended(&session(name), Turn { story, usage: None, restored: None }, server.now);
+        let state = server.warm.begin(&session(name), 1403, Occasion::Eviction, server.now);
+        server.warm.saved(state, Ok(server.written(1403)), server.now);
+        server.warm.restored(state, Ok(server.written(1403)), server.now);
+        server.turn_from(name, next(), usage(1500, 0), Some(state));
+        assert_eq!(server.state_for(name, &next()), None, "it is not tried again");
+    }
+    assert!(server.warm.is_on());
+    assert_eq!(server.warm.snapshot().unreused, 2);
+}
+
+#[test]
+fn a_file_with_another_number_of_tokens_is_not_what_was_saved() {
+    let mut server = Server::small();
+    let state = server.turn("a", first(), usage(1394, 0)).save("a");
+    assert!(server.warm.may_hold(state, 1403) && !server.warm.may_hold(state, 1402));
+    server.warm.restored(state, Ok(server.written(1402)), server.now);
+    assert_eq!(server.state_for("a", &next()), None);
+    assert_eq!(server.warm.snapshot().restore_failures, 1);
 }
 
 #[test]
