@@ -10,7 +10,7 @@ use crate::dispatch::Lease;
 use crate::shelf::Shelf;
 use crate::slots::{Fill, Launch, SlotId};
 use crate::upstream::{Upstream, UpstreamError};
-use crate::warm::{RestoreError, StateId};
+use crate::warm::{RestoreError, SaveError, StateId};
 
 /// A one-word prompt is saved in milliseconds.
 const MEASURE: Duration = Duration::from_secs(60);
@@ -49,21 +49,27 @@ impl Filler<'_> {
         if !self.upstream.prime(slot, self.credentials).await? {
             return Ok(());
         }
-        let saved = self.upstream.save(slot, &self.shelf.probe_name(slot), MEASURE).await?;
-        // If it did not work out, the next turn tries.
-        if let Ok(written) = saved {
-            let shelf = Arc::clone(self.shelf);
-            aside(move || shelf.probed(slot, written.bytes)).await;
-            lease.measured(written.bytes);
+        let saved = self.upstream.save(slot, &self.shelf.probe_name(slot), MEASURE).await;
+        match &saved {
+            Ok(Ok(written)) => {
+                let (shelf, bytes) = (Arc::clone(self.shelf), written.bytes);
+                aside(move || shelf.probed(slot, bytes)).await;
+                lease.measured(bytes);
+            }
+            // The next turn tries, but not for ever.
+            Ok(Err(why)) => lease.unmeasured(*why),
+            Err(UpstreamError::Unreachable { .. }) => {}
+            Err(_) => lease.unmeasured(SaveError::Failed),
         }
-        Ok(())
+        // Without an answer the server may be at it all the same: then nothing more is sent to the slot.
+        saved.map(drop)
     }
 
     async fn restore(&self, lease: &mut Lease, slot: SlotId, state: StateId) -> Result<(), UpstreamError> {
         if lease.needs_measure() {
             self.measure(lease, slot).await?;
         }
-        if lease.needs_measure() {
+        if !lease.is_measured() {
             // That is no fault of the state: another time.
             return Ok(());
         }

@@ -11,7 +11,7 @@ use super::{Dispatch, Waiting};
 use crate::slots::{Action, End, Grant, Launch, LeaseId, SlotId, SlotSnapshot, Start};
 use crate::store::Write;
 use crate::usage::Usage;
-use crate::warm::{RestoreError, StateId, Written};
+use crate::warm::{RestoreError, SaveError, StateId, Written};
 
 /// A request that waits for others' states to be saved asks at least so often whether it may start.
 const RECHECK: Duration = Duration::from_secs(1);
@@ -63,6 +63,16 @@ impl Lease {
     /// How large this server's states are is not known yet.
     pub(crate) fn needs_measure(&self) -> bool {
         self.dispatch.lock().table.warm().needs_measure()
+    }
+
+    /// It is known, so that states of another layout are told apart.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.dispatch.lock().table.warm().is_measured()
+    }
+
+    /// The state of a one-word prompt could not be saved.
+    pub(crate) fn unmeasured(&self, why: SaveError) {
+        self.dispatch.change(|state| state.table.warm().unmeasured(why));
     }
 
     /// The state of a one-word prompt is so large.

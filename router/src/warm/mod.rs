@@ -53,6 +53,9 @@ const SLACK: u64 = 64;
 /// A full disk is tried again after this time, or once something was deleted.
 const FULL_FOR: Duration = Duration::from_secs(5 * 60);
 
+/// After so many attempts in vain the layout is not measured, and so nothing restored, until a save works out.
+const TRIES: u32 = 2;
+
 /// Everything known about saved states of one server.
 #[derive(Debug)]
 pub struct Warm {
@@ -68,6 +71,8 @@ pub struct Warm {
     turns: Turns,
     trust: Trust,
     supported: Option<bool>,
+    /// Attempts to measure the layout since something was last saved, or the server began.
+    in_vain: u32,
     /// The disk was full then.
     full: Option<Instant>,
     /// The latest moment heard of.
@@ -111,6 +116,7 @@ impl Warm {
             turns: Turns::default(),
             trust: Trust::default(),
             supported: None,
+            in_vain: 0,
             full: None,
             clock: None,
             counts: Counts::default(),
@@ -171,10 +177,30 @@ impl Warm {
         self.effects.extend(stamped.into_iter().map(Effect::Register));
     }
 
+    /// The state of a one-word prompt could not be saved. Tried again a few times only: it costs the turn time.
+    pub fn unmeasured(&mut self, why: SaveError) {
+        self.in_vain += 1;
+        if why == SaveError::Unsupported {
+            self.supported = Some(false);
+            self.settle();
+        }
+    }
+
     /// The layout is not known in this life of the server; it has to be before anything is restored.
     #[must_use]
     pub fn needs_measure(&self) -> bool {
-        self.is_on() && self.catalog.layout().is_none()
+        self.restores() && !self.is_measured()
+    }
+
+    /// The layout is known.
+    #[must_use]
+    pub fn is_measured(&self) -> bool {
+        self.catalog.layout().is_some()
+    }
+
+    /// States are restored now, once the layout is known.
+    fn restores(&self) -> bool {
+        self.is_on() && (self.is_measured() || self.in_vain < TRIES)
     }
 
     /// The server has restarted: what turned warm starts off may be gone, and the layout may be another. It may even be
@@ -184,6 +210,7 @@ impl Warm {
             self.forget(state);
         }
         self.trust = Trust::default();
+        self.in_vain = 0;
         self.quiet = Quiet::default();
         self.settle();
     }
@@ -273,7 +300,7 @@ impl Warm {
     /// The saved state from which a request of `session` best starts, if restoring one pays.
     #[must_use]
     pub fn source_for(&self, session: &SessionId, story: Option<&Story>) -> Option<Source> {
-        self.is_on().then(|| self.best_source(session, story)).flatten()
+        self.restores().then(|| self.best_source(session, story)).flatten()
     }
 
     /// Tokens that `session` left in its slot by its last turn; 0 if not known.
@@ -326,7 +353,7 @@ impl Warm {
     /// story is `other`, is about to leave. 0 if they share too little, or may not.
     #[must_use]
     pub fn shared_reading(&self, story: &Story, other: &Story) -> f64 {
-        if self.is_on() { self.seconds_shared(story, other) } else { 0.0 }
+        if self.restores() { self.seconds_shared(story, other) } else { 0.0 }
     }
 
     /// What losing the slot costs `session`: seconds of reading (or restoring), by the chance that it returns, over the
@@ -383,6 +410,7 @@ impl Warm {
 
     fn keep(&mut self, id: StateId, written: Written, now: Instant) {
         self.costs.saved(written);
+        self.in_vain = 0;
         let Some(state) = self.catalog.commit(id, written.bytes) else {
             self.effects.push(Effect::Forget(id));
             return;

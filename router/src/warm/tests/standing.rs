@@ -165,6 +165,36 @@ fn measuring_stamps_the_states_made_before_and_they_outlive_a_restart() {
 }
 
 #[test]
+fn measuring_in_vain_twice_is_enough_until_a_save_works_out() {
+    let mut server = Server::small();
+    let state = server.turn("a", first(), usage(1394, 0)).save("a");
+    server.warm.restarted();
+    server.warm.served_by("server");
+    assert!(server.warm.needs_measure());
+    server.warm.unmeasured(SaveError::NoRoom);
+    assert!(server.warm.needs_measure());
+    server.warm.unmeasured(SaveError::NoRoom);
+    assert!(!server.warm.needs_measure());
+    assert_eq!(server.state_for("a", &next()), None, "its layout can't be told");
+    server.turn("b", story("other", &["hello"]), usage(1394, 0)).save("b");
+    assert!(server.warm.needs_measure());
+    assert_eq!(server.state_for("a", &next()), Some(state));
+}
+
+#[test]
+fn a_server_that_comes_back_is_measured_again() {
+    let mut server = Server::small();
+    for _ in 0..2 {
+        server.warm.restarted();
+        server.warm.served_by("server");
+        assert!(server.warm.needs_measure());
+        server.warm.unmeasured(SaveError::Failed);
+        server.warm.unmeasured(SaveError::Failed);
+        assert!(!server.warm.needs_measure());
+    }
+}
+
+#[test]
 fn what_was_learned_of_a_servers_speed_survives_its_restart_but_not_another_server() {
     let mut server = Server::small();
     server.turn("a", first(), usage(1394, 0)).save("a");
