@@ -121,7 +121,14 @@ impl Dispatch {
         let limit = state.save_limit(slot);
         let name = self.shelf.begin(saved);
         let dispatch = Arc::clone(self);
-        tokio::spawn(async move { dispatch.save(lease, slot, saved, &name, limit).await });
+        let work = tokio::spawn(Arc::clone(self).save(lease, slot, saved, name, limit));
+        tokio::spawn(async move {
+            if work.await.is_err_and(|error| error.is_panic()) {
+                // The slot must not stay taken for ever.
+                dispatch.shelf.abandon(saved);
+                dispatch.release(lease, End::Broken);
+            }
+        });
     }
 
     async fn save(
@@ -129,11 +136,11 @@ impl Dispatch {
         lease: LeaseId,
         slot: SlotId,
         state: StateId,
-        name: &str,
+        name: String,
         limit: Duration,
     ) {
         let shelf = Arc::clone(&self.shelf);
-        let answer = match self.upstream.save(slot, name, limit).await {
+        let answer = match self.upstream.save(slot, &name, limit).await {
             Err(UpstreamError::Unreachable { .. }) => Ok(Err(SaveError::Failed)),
             answer => answer,
         };
