@@ -330,8 +330,7 @@ impl Warm {
         delayed: usize,
         now: Instant,
     ) -> bool {
-        let full = self.full.is_some_and(|since| now.saturating_duration_since(since) < FULL_FOR);
-        if !self.is_on() || full || tokens < self.policy.min_tokens.max(1) {
+        if !self.is_on() || self.is_full(now) || tokens < self.policy.min_tokens.max(1) {
             return false;
         }
         if !self.is_worth(session.as_str(), tokens, occasion, delayed, now) {
@@ -349,8 +348,13 @@ impl Warm {
         fits
     }
 
+    /// The disk was full just now.
+    fn is_full(&self, now: Instant) -> bool {
+        self.full.is_some_and(|since| now.saturating_duration_since(since) < FULL_FOR)
+    }
+
     /// Seconds of reading a new request with this story would be spared by a state that another session's turn, whose
-    /// story is `other`, is about to leave. 0 if they share too little, or may not.
+    /// story is `other`, is about to leave. 0 if they share too little, or may not, or it would not be saved.
     #[must_use]
     pub fn shared_reading(&self, story: &Story, other: &Story) -> f64 {
         if self.restores() { self.seconds_shared(story, other) } else { 0.0 }

@@ -56,7 +56,12 @@ impl Warm {
         let Some((last, story)) = last.and_then(|last| Some((last, last.story.as_deref()?))) else {
             return 0.0;
         };
-        let preamble = sharing::preamble_tokens(last.prompt, &story.chain);
+        self.spared_by(story, last.prompt, tokens)
+    }
+
+    /// As [`Warm::spared_to_others`], by a state of so many tokens, of which so many are a prompt that says `story`.
+    fn spared_by(&self, story: &Story, prompt: u64, tokens: u64) -> f64 {
+        let preamble = sharing::preamble_tokens(prompt, &story.chain);
         if preamble < self.policy.min_tokens
             || !sharing::is_enough(preamble, tokens)
             || self.catalog.covers_preamble(story, self.policy.share)
@@ -72,11 +77,22 @@ impl Warm {
         let bytes = self.costs.bytes_of(tokens);
         let chance = self.returns.chance_at(session, now);
         let own = (self.costs.read_time(tokens) - self.costs.restore_time(bytes)).max(0.0) * chance;
-        let limit = own.max(self.spared_to_others(session, tokens)) / bytes.max(1) as f64;
+        let worth = own.max(self.spared_to_others(session, tokens));
         let covering = self.covering(session).map(|(state, _)| state.id);
-        self.catalog.victims(bytes.max(1), limit, |state| {
-            // The new one takes its place.
-            if Some(state.id) == covering && sharing::donates(state).is_none() {
+        self.victims(bytes, worth, covering, now)
+    }
+
+    /// What is worth less than a state of so many bytes that takes the place of the session's own, and has to go for it.
+    fn victims(
+        &self,
+        bytes: u64,
+        worth: f64,
+        replaced: Option<super::StateId>,
+        now: Instant,
+    ) -> Option<Vec<super::StateId>> {
+        let bytes = bytes.max(1);
+        self.catalog.victims(bytes, worth / bytes as f64, |state| {
+            if Some(state.id) == replaced && sharing::donates(state).is_none() {
                 0.0
             } else {
                 self.value(state, now)
@@ -144,9 +160,18 @@ impl Warm {
         let text = common.checked_sub(1).map_or(0, |last| other.chain.nodes()[last].end);
         let (tokens, all) = (self.costs.tokens_of(text), self.costs.tokens_of(other.chain.len()));
         let shares = self.policy.share == super::Share::All || story.user == other.user;
-        if !shares || tokens < self.policy.min_tokens || !sharing::is_enough(tokens, all) {
+        let enough = tokens >= self.policy.min_tokens && sharing::is_enough(tokens, all);
+        if !shares || !enough || !self.would_be_shared(other, all) {
             return 0.0;
         }
         (self.costs.read_time(tokens) - self.costs.restore_time(self.costs.bytes_of(all))).max(0.0)
+    }
+
+    /// A state of so many tokens that says `story` would be saved for others, as far as can be told before its turn ends.
+    fn would_be_shared(&self, story: &Story, tokens: u64) -> bool {
+        let Some(now) = self.clock.filter(|now| !self.is_full(*now)) else { return false };
+        let bytes = self.costs.bytes_of(tokens);
+        let spared = self.spared_by(story, tokens, tokens);
+        spared > self.costs.save_time(bytes) * MARGIN && self.victims(bytes, spared, None, now).is_some()
     }
 }

@@ -1,7 +1,7 @@
 //! Which state a request starts from, and which ones go when there is no room.
 
 use super::{LAYOUT, Server, long, session, story, usage};
-use crate::warm::{Effect, Occasion, Policy, Share, Standing, StateId, Story};
+use crate::warm::{Effect, Occasion, Policy, SaveError, Share, Standing, StateId, Story};
 
 fn of(user: &str, story: Story) -> Story {
     Story { user: Some(user.into()), ..story }
@@ -65,21 +65,62 @@ fn a_state_is_not_used_for_a_request_that_shares_half_of_it_or_less() {
 #[test]
 fn nobody_starts_from_what_another_users_session_left() {
     let mut server = Server::small();
-    let state = server.turn("ann/a", of("ann", agent("one")), usage(3075, 0)).save("ann/a");
+    server.turn("ann/a", of("ann", agent("one")), usage(3075, 0));
+    assert!(server.warm.shared_reading(&of("ann", agent("x")), &of("ann", agent("y"))) > 1.0);
+    assert!(server.warm.shared_reading(&of("bob", agent("x")), &of("ann", agent("y"))) < 1e-9);
+    let state = server.save("ann/a");
     assert_eq!(server.state_for("bob/b", &of("bob", agent("two"))), None);
     assert_eq!(server.state_for("b", &agent("two")), None);
     assert_eq!(server.state_for("ann/b", &of("ann", agent("two"))), Some(state));
-    assert!(server.warm.shared_reading(&of("ann", agent("x")), &of("ann", agent("y"))) > 1.0);
-    assert!(server.warm.shared_reading(&of("bob", agent("x")), &of("ann", agent("y"))) < 1e-9);
+}
+
+/// Seconds for which a new session waits for one that reads the same beginning.
+fn awaited(server: &Server) -> f64 {
+    server.warm.shared_reading(&agent("x"), &agent("y"))
+}
+
+#[test]
+fn nobody_waits_for_a_state_for_which_there_is_no_room() {
+    let mut server = Server::small();
+    server.turn("a", agent("one"), usage(3075, 0));
+    assert!(awaited(&server) > 1.0);
+    let state = server.warm.begin(&session("a"), 3084, Occasion::Eviction, server.now);
+    server.warm.saved(state, Err(SaveError::NoRoom), server.now);
+    assert!(awaited(&server) < 1e-9, "the disk is full");
+    server.pass(300).turn("a", agent("one"), usage(3075, 0));
+    assert!(awaited(&server) > 1.0);
+    server.warm.room(1_000_000);
+    assert!(awaited(&server) < 1e-9);
+}
+
+#[test]
+fn nobody_waits_for_a_beginning_that_is_a_small_part_of_the_others_state() {
+    let server = Server::small();
+    let task = long("task", 8000);
+    let other = |end| story(&long("agent", 4000), &[&task, end]);
+    assert!(server.warm.shared_reading(&other("x"), &other("y")) < 1e-9);
+}
+
+#[test]
+fn nobody_waits_where_sessions_begin_each_in_their_own_way() {
+    let mut server = Server::large();
+    let awaits = |server: &Server| awaited(server) > 0.0;
+    server.turn("a", agent("one"), usage(3075, 0));
+    assert!(awaits(&server));
+    for number in 0..250 {
+        server.turn(&format!("{number}"), story(&format!("{number}"), &["hello"]), usage(3075, 0));
+    }
+    assert!(!awaits(&server));
 }
 
 #[test]
 fn everybody_starts_from_everything_where_the_user_wants_it_so() {
     let policy = Policy { share: Share::All, ..Policy::default() };
     let mut server = Server::with(policy, LAYOUT, 20_000);
-    let state = server.turn("ann/a", of("ann", agent("one")), usage(3075, 0)).save("ann/a");
-    assert_eq!(server.state_for("bob/b", &of("bob", agent("two"))), Some(state));
+    server.turn("ann/a", of("ann", agent("one")), usage(3075, 0));
     assert!(server.warm.shared_reading(&of("bob", agent("x")), &of("ann", agent("y"))) > 1.0);
+    let state = server.save("ann/a");
+    assert_eq!(server.state_for("bob/b", &of("bob", agent("two"))), Some(state));
 }
 
 #[test]
