@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use crate::config::Config;
-use crate::dispatch::{Dispatch, Remembered};
+use crate::dispatch::{AllSaved, Dispatch, Remembered};
 use crate::proxy::{self, App};
 use crate::shelf::{Inventory, Shelf};
 use crate::store::{Opened, Store, StoreError, Write};
@@ -165,13 +165,15 @@ impl Connections {
 
 /// What the sessions left in their slots, for the next start. The slots are still watched meanwhile.
 async fn save_sessions(dispatch: &Arc<Dispatch>) {
-    match tokio::time::timeout(SAVE_ALL, dispatch.save_all()).await {
-        Ok(0) => {}
-        Ok(saved) => info!(saved, "the sessions' slots were saved"),
-        Err(_) => warn!(
+    let AllSaved { saved, complete } = dispatch.save_all(SAVE_ALL).await;
+    if saved > 0 {
+        info!(saved, "the sessions' slots were saved");
+    }
+    if !complete {
+        warn!(
             limit_s = SAVE_ALL.as_secs(),
             "some slots could not be saved in time: their sessions begin cold"
-        ),
+        );
     }
 }
 

@@ -1,5 +1,7 @@
 //! The router's own pages: health and status as JSON, all from one snapshot, and the wish to have all saved.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::response::Response;
 use http::HeaderValue;
@@ -9,6 +11,9 @@ use serde_json::json;
 
 use crate::dispatch::{ServerSnapshot, SessionSnapshot};
 use crate::proxy::App;
+
+/// Whoever asks for a save does not wait longer for its end.
+const SAVE_ALL: Duration = Duration::from_secs(60);
 
 #[derive(Serialize)]
 struct Status {
@@ -42,13 +47,18 @@ pub(crate) fn status(app: &App) -> Response {
         sessions: app.dispatch.sessions(),
         store: StoreStatus { on_disk: app.store.healthy(), dropped: app.store.dropped() },
     };
-    let text = serde_json::to_string(&status);
-    json_answer(text.unwrap_or_else(|error| json!({"error": error.to_string()}).to_string()))
+    as_json(&status)
 }
 
-/// Saves every idle session worth it, for somebody who is about to restart the server; answers when that is done.
+/// Saves every idle session worth it, for somebody who is about to restart the server; answers when that is done, or
+/// has taken too long.
 pub(crate) async fn save(app: &App) -> Response {
-    json_answer(json!({"saved": app.dispatch.save_all().await}).to_string())
+    as_json(&app.dispatch.save_all(SAVE_ALL).await)
+}
+
+fn as_json(answer: &impl Serialize) -> Response {
+    let text = serde_json::to_string(answer);
+    json_answer(text.unwrap_or_else(|error| json!({"error": error.to_string()}).to_string()))
 }
 
 fn json_answer(text: String) -> Response {

@@ -29,6 +29,7 @@ use recent::Recent;
 pub use recent::SessionSnapshot;
 use server::Server;
 pub use server::{ServerSnapshot, Totals};
+pub use warm::AllSaved;
 pub use who::Who;
 
 use crate::shelf::Shelf;

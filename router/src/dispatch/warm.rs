@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use chrono::Utc;
 use serde::Serialize;
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::{Dispatch, State};
@@ -32,6 +33,15 @@ pub(super) struct WarmSnapshot {
     place: Place,
     /// Why none are used; `None`: they are.
     off: Option<&'static str>,
+}
+
+/// What has come of [`Dispatch::save_all`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct AllSaved {
+    /// So many slots were saved meanwhile.
+    pub saved: u64,
+    /// That is all that was worth it.
+    pub complete: bool,
 }
 
 impl WarmSnapshot {
@@ -75,19 +85,24 @@ impl State {
 }
 
 impl Dispatch {
-    /// Has every idle slot saved that is worth it, and waits until that is done. How many were.
-    pub async fn save_all(self: &Arc<Self>) -> u64 {
-        let saved = |state: &mut State| state.table.warm().snapshot().saved;
+    /// Has every idle slot saved that is worth it, and waits until that is done, but not longer than `limit`.
+    pub async fn save_all(self: &Arc<Self>, limit: Duration) -> AllSaved {
+        let count = |state: &mut State| state.table.warm().snapshot().saved;
         let before = self.change(|state| {
             state.table.save_all();
-            saved(state)
+            count(state)
         });
+        let complete = timeout(limit, self.nothing_to_save()).await.is_ok();
+        AllSaved { saved: count(&mut self.lock()).saturating_sub(before), complete }
+    }
+
+    async fn nothing_to_save(&self) {
         loop {
             let mut changed = pin!(self.changed.notified());
             // From here on no change is missed.
             changed.as_mut().enable();
             if !self.lock().table.saving() {
-                return saved(&mut self.lock()).saturating_sub(before);
+                return;
             }
             changed.await;
         }
