@@ -1,7 +1,7 @@
 //! What is known of the server besides its slots, what to advise, and the counts since the start.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tracing::{info, warn};
@@ -16,17 +16,33 @@ use crate::warm::Standing;
 /// Of the states looked for in the RAM cache, fewer than so many found: it is too small.
 const FEW_FOUND: f64 = 0.3;
 
+/// A server that has not said what it is is asked again after this.
+const PAUSE: Duration = Duration::from_secs(5);
+
 /// What is known of the server besides its slots.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Server {
     pub(super) props: Option<Props>,
     /// What saved states know it by.
     pub(super) identity: Option<String>,
-    /// `/props` has to be asked again: the server is new to us.
+    /// It has to be asked again what it is: it is new to us, or has not said.
     pub(super) stale: bool,
+    /// It was asked, and did not say: not before then again.
+    pub(super) asked_until: Option<Instant>,
+    /// Counts how often it has become another one: what was said before is not about it.
+    pub(super) life: u64,
     pub(super) reach: Reach,
     /// In the order in which it is shown.
     pub(super) advice: BTreeSet<Advice>,
+}
+
+/// How the server is asked what it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Introduction {
+    /// Nothing is granted meanwhile.
+    First,
+    /// It has not said: it may never do so, and nobody waits for that.
+    Again,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -129,9 +145,25 @@ impl Server {
 
     /// It may have come back with other settings.
     pub(super) fn start_anew(&mut self) {
-        self.stale = true;
+        self.becomes_another();
         self.take_back(Advice::Clears);
         self.take_back(Advice::CacheRam);
+    }
+
+    /// Nobody knows what it is before it has said so.
+    pub(super) fn becomes_another(&mut self) {
+        self.stale = true;
+        self.asked_until = None;
+        self.life += 1;
+    }
+
+    /// Whether, and how, it is to be asked now what it is.
+    pub(super) fn introduction(&mut self, now: Instant) -> Option<Introduction> {
+        if !self.stale || self.asked_until.is_some_and(|until| now < until) {
+            return None;
+        }
+        let first = self.asked_until.replace(now + PAUSE).is_none();
+        Some(if first { Introduction::First } else { Introduction::Again })
     }
 
     pub(super) fn learn(&mut self, clears_idle: bool) {
@@ -197,5 +229,23 @@ impl Totals {
             Refusal::TimedOut { .. } => self.timed_out += 1,
             Refusal::Unreachable | Refusal::Stopping => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_does_not_say_what_it_is_is_asked_again_after_a_pause_and_nobody_waits_for_it() {
+        let (mut server, now) = (Server { stale: true, ..Server::default() }, Instant::now());
+        assert_eq!(server.introduction(now), Some(Introduction::First));
+        assert_eq!(server.introduction(now + PAUSE / 2), None);
+        assert_eq!(server.introduction(now + PAUSE), Some(Introduction::Again));
+        assert_eq!(server.introduction(now + PAUSE), None);
+        server.start_anew();
+        assert_eq!(server.introduction(now + PAUSE), Some(Introduction::First), "it is another one");
+        server.stale = false;
+        assert_eq!(server.introduction(now + 9 * PAUSE), None, "it has said so");
     }
 }

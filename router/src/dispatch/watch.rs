@@ -9,6 +9,7 @@ use tokio::time::{sleep_until, timeout};
 use tracing::info;
 
 use super::Dispatch;
+use super::server::Introduction;
 use crate::slots::{Due, Home, Mark, ProbeId, Reading, SlotId};
 use crate::store::SavedSession;
 use crate::upstream::Props;
@@ -46,11 +47,11 @@ impl Dispatch {
             state.table.warm().load(states, Instant::now());
             state.table.warm().room(self.shelf.room());
         });
-        let introduced = timeout(INTRODUCTION, self.refresh_props()).await;
+        let introduced = timeout(INTRODUCTION, self.refresh_props(Introduction::First)).await;
         self.change(|state| {
             let fingerprint = state.server.props.as_ref().map(Props::fingerprint);
             // If the server is not there yet it is asked again once it is.
-            state.server.stale = introduced.is_err() || fingerprint.is_none();
+            state.server.stale |= introduced.is_err() || fingerprint.is_none();
             let saved = std::mem::take(&mut state.remembered.sessions);
             let hints = saved.into_iter().filter_map(|saved| hint(saved, fingerprint.as_deref()));
             state.table.restore(hints, Instant::now());
@@ -87,11 +88,30 @@ impl Dispatch {
             }
             state.table.renew_probes(probe);
         });
-        if up && self.lock().server.stale {
-            // Nothing is granted meanwhile, so it must not take long; if it does, it is tried after the next probe.
-            drop(timeout(INTRODUCTION, self.refresh_props()).await);
-            self.change(|state| state.table.introduced());
+        if up {
+            self.introduce().await;
         }
+    }
+
+    /// Asks the server what it is, if that is not known.
+    async fn introduce(self: &Arc<Self>) {
+        let introduction = self.lock().server.introduction(Instant::now());
+        match introduction {
+            Some(Introduction::First) => {
+                // Nothing is granted meanwhile, so it must not take long; if it does, it is tried after a later probe.
+                drop(timeout(INTRODUCTION, self.refresh_props(Introduction::First)).await);
+                self.change(|state| state.table.introduced());
+            }
+            Some(Introduction::Again) => self.refresh_aside(),
+            None => {}
+        }
+    }
+
+    fn refresh_aside(self: &Arc<Self>) {
+        let dispatch = Arc::clone(self);
+        tokio::spawn(async move {
+            drop(timeout(INTRODUCTION, dispatch.refresh_props(Introduction::Again)).await)
+        });
     }
 
     /// Waits for a silent server without asking it again; whoever comes meanwhile is decided by the leases alone.
@@ -124,19 +144,25 @@ impl Dispatch {
         });
     }
 
-    async fn refresh_props(self: &Arc<Self>) {
+    async fn refresh_props(self: &Arc<Self>, introduction: Introduction) {
+        let life = self.lock().server.life;
         let props = self.upstream.props().await;
-        let mut introduction = (None, None);
+        let (mut identity, mut can_save) = (None, None);
         if let Some(props) = props.as_ref().filter(|_| self.policy.warm.enabled) {
-            let can_save = self.upstream.can_save().await;
-            // Saved states are all that asks for more than `/props`.
-            let identity =
-                if can_save == Some(true) { Some(self.upstream.identity(props).await) } else { None };
-            introduction = (identity, can_save);
+            can_save = self.upstream.can_save().await;
+            if can_save == Some(true) {
+                // Saved states are all that asks for more than `/props`.
+                identity = Some(self.upstream.identity(props).await);
+            }
         }
         self.change(|state| {
-            state.server.stale = false;
-            if let Some(props) = &props {
+            if state.server.life != life {
+                return;
+            }
+            // Without a word about saving, states can't be used: the server may only have been busy.
+            state.server.stale = self.policy.warm.enabled && can_save.is_none();
+            let said_before = introduction == Introduction::Again && state.server.props == props;
+            if let Some(props) = props.as_ref().filter(|_| !said_before) {
                 info!(
                     url = self.upstream.address(),
                     build = props.build_info,
@@ -146,7 +172,7 @@ impl Dispatch {
                 );
             }
             state.server.props = props;
-            self.introduced(state, introduction.0, introduction.1);
+            self.introduced(state, identity, can_save);
         });
     }
 }
