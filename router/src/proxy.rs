@@ -35,6 +35,9 @@ const HEALTH: &str = "/router/health";
 const STATUS: &str = "/router/status";
 const SAVE: &str = "/router/save";
 
+/// Where the server's LoRA adapters are set.
+const ADAPTERS: &str = "/lora-adapters";
+
 const SLOT: HeaderName = HeaderName::from_static("x-slot-router-slot");
 pub(crate) const ACTION: HeaderName = HeaderName::from_static("x-slot-router-action");
 const WAITED: HeaderName = HeaderName::from_static("x-slot-router-waited-ms");
@@ -100,7 +103,13 @@ async fn forward(app: &Arc<App>, request: Request, path: &str, user: Option<&str
             Err(refusal) => refuse(record, &refusal, path),
         };
     }
-    match pass(app, request, user).await {
+    let adapts = request.method() == Method::POST && route == ADAPTERS;
+    let answer = pass(app, request, user).await;
+    // Without an answer the server may have changed them all the same.
+    if adapts && answer.as_ref().map_or(true, |answer| answer.status().is_success()) {
+        app.dispatch.adapters_changed();
+    }
+    match answer {
         Ok(answer) => passed(answer, record),
         Err(refusal) => refuse(record, &refusal, path),
     }

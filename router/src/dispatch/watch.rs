@@ -114,6 +114,15 @@ impl Dispatch {
         });
     }
 
+    /// The server's adapters have been changed: to saved states that is another server.
+    pub(crate) fn adapters_changed(self: &Arc<Self>) {
+        self.change(|state| {
+            state.server.becomes_another();
+            state.table.warm().restarted();
+        });
+        self.refresh_aside();
+    }
+
     /// Waits for a silent server without asking it again; whoever comes meanwhile is decided by the leases alone.
     async fn outwait(
         self: &Arc<Self>,
