@@ -507,6 +507,7 @@ impl Warm {
             restore_failures: counts.restore_failures,
             tokens_spared: counts.tokens_spared,
             not_worth: counts.not_worth.get(),
+            one_at_a_time: self.prefers_quiet(),
             read_s_per_token: measured.read,
             save_s_per_byte: measured.save,
             restore_s_per_byte: measured.restore,

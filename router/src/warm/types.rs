@@ -235,6 +235,8 @@ pub struct Snapshot {
     pub tokens_spared: u64,
     /// Turns after which a save would not have paid.
     pub not_worth: u64,
+    /// Requests run one at a time, as too much would be lost of turns that end while another starts.
+    pub one_at_a_time: bool,
     /// Seconds to read a prompt token, as measured.
     pub read_s_per_token: Option<f64>,
     /// Seconds to save a byte.
