@@ -143,6 +143,7 @@ async fn post(shared: &Arc<Shared>, parts: &Parts, body: Bytes, arrival: Arrival
     match path {
         "/v1/messages/count_tokens" => json_or(info::count_tokens(&body)),
         "/tokenize" => json_or(info::tokenize(&body)),
+        "/lora-adapters" => json(&info::set_adapters()),
         _ => match path.strip_prefix("/slots/") {
             Some(slot) => json_or(actions::serve(shared, slot, query_of(parts), &body, arrival).await),
             None => failed(&Failure::not_found()),

@@ -108,3 +108,17 @@ async fn a_server_that_ends_during_a_save_costs_nothing_but_that_state() {
     talks[0].say(&text("a", 1)).await;
     stage.router.wait_quiet().await;
 }
+
+#[tokio::test]
+async fn a_state_that_the_server_died_of_is_not_restored_again() {
+    let stage = Stage::open(small(1)).await;
+    let mut talks = stage.first_turns(&["a", "b"]).await;
+    stage.fake.faults(|faults| faults.hold_restores = true);
+    let deadly = client::send_later(talks[0].turn(&text("a", 1)));
+    stage.fake.wait_until("a held restore", |state| state.action_held()).await;
+    stage.restart_server().await;
+    stage.fake.faults(|faults| faults.hold_restores = false);
+    assert_eq!(deadly.await.expect("it should get an answer").status, 502);
+    assert_eq!(reused(&talks[0].say(&text("a", 1)).await), 0);
+    assert_eq!(stage.asked("restore"), 1);
+}

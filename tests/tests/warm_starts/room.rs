@@ -67,3 +67,14 @@ async fn a_save_that_fails_costs_nobody_his_answer() {
     assert_eq!(reused(&talks[0].say(&text("a", 1)).await), 0);
     assert_eq!((stage.count("failed"), stage.count("restore a")), (2, 0));
 }
+
+#[tokio::test]
+async fn a_full_disk_costs_the_first_turns_something_and_then_nothing_more() {
+    let stage = Stage::open(small(1)).await;
+    stage.fake.faults(|faults| faults.room = Some(10));
+    stage.first_turns(&["a", "b", "c"]).await;
+    let asked = stage.asked("save");
+    assert!(asked >= 2, "the layout is not given up at once");
+    stage.first_turns(&["d", "e", "f"]).await;
+    assert_eq!(stage.asked("save"), asked);
+}

@@ -1,5 +1,7 @@
 //! A state is only ever sent to the server it was made on: same build, model, context, layout and adapters.
 use session_slot_tests::Options;
+use session_slot_tests::client::{self, Outgoing};
+use session_slot_tests::fake::State;
 
 use crate::stage::Stage;
 use crate::{LEFT, reused, small, text};
@@ -80,4 +82,17 @@ async fn back_on_the_server_it_was_made_on_a_state_is_used_again() {
     stage.router.wait_status("the turn of c", seen).await;
     stage.restart_server().await;
     assert_eq!(reused(&talks[0].say(&text("a", 1)).await), LEFT);
+}
+
+#[tokio::test]
+async fn a_server_whose_adapters_are_changed_is_asked_again_what_it_is() {
+    let stage = Stage::open(small(1)).await;
+    stage.first_turns(&["a"]).await;
+    let asked = |state: &State| state.received().iter().filter(|one| one.target == "/v1/models").count();
+    let before = stage.fake.look(asked);
+    let url = format!("{}/lora-adapters", stage.router.url());
+    let answer = client::send(Outgoing::post(url, r#"[{"id":0,"scale":0.5}]"#)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    stage.fake.wait_until("another introduction", |state| asked(state) > before).await;
+    stage.wait_standing("on").await;
 }
