@@ -112,7 +112,7 @@ impl SlotTable {
                 why
             }
             // While the save goes on the slot is taken, and so this is what the waiter waits for.
-            Verdict::Save(slot) if self.start_save(slot, Occasion::Eviction, probe, now) => Why::Busy,
+            Verdict::Save(slot) if self.start_save(slot, probe, now) => Why::Busy,
             Verdict::Save(_) | Verdict::Go(..) => Why::Landing,
         }
     }

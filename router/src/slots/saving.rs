@@ -130,8 +130,7 @@ impl SlotTable {
             let occasion = due.then(|| self.occasion(slot, all, now)).flatten();
             let free = self.obstacle(slot, probe).is_none();
             // One that can't be started now, as something is on its way, is looked at again.
-            let later =
-                occasion.is_some_and(|occasion| !free || !self.start_save(slot, occasion, probe, now));
+            let later = occasion.is_some_and(|_| !free || !self.start_save(slot, probe, now));
             self.slots[slot.index()].save_due = later;
             left |= later;
         }
@@ -161,13 +160,7 @@ impl SlotTable {
     }
 
     /// Has the state in `slot`, which is free, saved. False if that would be dangerous now.
-    pub(super) fn start_save(
-        &mut self,
-        slot: SlotId,
-        occasion: Occasion,
-        probe: ProbeId,
-        now: Instant,
-    ) -> bool {
+    pub(super) fn start_save(&mut self, slot: SlotId, probe: ProbeId, now: Instant) -> bool {
         let alone = self.clears_idle != Some(false);
         // One that has ended somewhere since the probe was asked may have overwritten this very slot.
         let overwritten = self.departed.iter().any(|gone| *gone > probe);
@@ -177,7 +170,7 @@ impl SlotTable {
         let launch = Launch::Pin { slot, fill: Fill::Nothing, alone };
         let state = &self.slots[slot.index()];
         let (Some(owner), Some(mark)) = (state.owner.clone(), state.left) else { return false };
-        let state = self.warm.begin(&owner, mark.tokens, occasion, now);
+        let state = self.warm.begin(&owner, mark.tokens, now);
         self.next_lease += 1;
         let number = self.next_lease;
         self.slots[slot.index()].lease = Some(number);

@@ -372,7 +372,7 @@ impl Warm {
     // ---- saving and restoring
 
     /// A save of `session`'s slot begins. It counts once [`Warm::saved`] says so.
-    pub fn begin(&mut self, session: &SessionId, tokens: u64, _occasion: Occasion, now: Instant) -> StateId {
+    pub fn begin(&mut self, session: &SessionId, tokens: u64, now: Instant) -> StateId {
         self.clock = Some(now);
         self.next += 1;
         let id = StateId(self.next);

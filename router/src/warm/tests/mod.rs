@@ -90,7 +90,7 @@ impl Server {
     /// Saves what the session's last turn left.
     fn save(&mut self, name: &str) -> StateId {
         let tokens = self.warm.left_by(&session(name));
-        let state = self.warm.begin(&session(name), tokens, Occasion::Eviction, self.now);
+        let state = self.warm.begin(&session(name), tokens, self.now);
         self.warm.saved(state, Ok(self.written(tokens)), self.now);
         state
     }

@@ -145,7 +145,7 @@ fn a_full_disk_is_said_once_and_tried_again_later() {
     let mut server = Server::small();
     server.turn("a", story("agent", &["hello"]), usage(1394, 0));
     for _ in 0..2 {
-        let state = server.warm.begin(&session("a"), 1403, Occasion::Eviction, server.now);
+        let state = server.warm.begin(&session("a"), 1403, server.now);
         server.warm.saved(state, Err(SaveError::NoRoom), server.now);
     }
     let effects = server.warm.take_effects();
@@ -160,7 +160,7 @@ fn a_full_disk_is_said_once_and_tried_again_later() {
 fn a_state_that_holds_other_tokens_than_the_session_left_is_dropped() {
     let mut server = Server::small();
     server.turn("a", story("agent", &["hello"]), usage(1394, 0));
-    let state = server.warm.begin(&session("a"), 1403, Occasion::Eviction, server.now);
+    let state = server.warm.begin(&session("a"), 1403, server.now);
     server.warm.saved(state, Ok(server.written(1402)), server.now);
     assert_eq!(server.warm.take_effects(), [Effect::Forget(state)]);
     assert_eq!(server.warm.snapshot().states, 0);

@@ -136,7 +136,7 @@ impl World {
         if !self.warm.save_pays(&session(name), tokens, Occasion::Eviction, 0, self.now) {
             return;
         }
-        let state = self.warm.begin(&session(name), tokens, Occasion::Eviction, self.now);
+        let state = self.warm.begin(&session(name), tokens, self.now);
         let file = File { made_on: self.server, session: name, story, tokens, prompt };
         self.saving.push((state, file));
     }

@@ -79,7 +79,7 @@ fn two_turns_that_were_cut_off_do_not_turn_warm_starts_off() {
     for name in ["a", "b"] {
         let story = Some(Arc::new(first()));
         server.warm.ended(&session(name), Turn { story, usage: None, restored: None }, server.now);
-        let state = server.warm.begin(&session(name), 1403, Occasion::Eviction, server.now);
+        let state = server.warm.begin(&session(name), 1403, server.now);
         server.warm.saved(state, Ok(server.written(1403)), server.now);
         server.warm.restored(state, Ok(server.written(1403)), server.now);
         server.turn_from(name, next(), usage(1500, 0), Some(state));
@@ -126,7 +126,7 @@ fn a_missing_file_is_forgotten_and_held_against_nobody() {
 #[test]
 fn a_server_without_a_save_path_turns_warm_starts_off_until_it_has_one() {
     let mut server = Server::small();
-    let state = server.warm.begin(&session("a"), 1000, Occasion::Eviction, server.now);
+    let state = server.warm.begin(&session("a"), 1000, server.now);
     server.warm.saved(state, Err(SaveError::Unsupported), server.now);
     assert_eq!(said(&mut server), [Standing::Unsupported]);
     server.warm.supported(false);

@@ -84,7 +84,7 @@ fn nobody_waits_for_a_state_for_which_there_is_no_room() {
     let mut server = Server::small();
     server.turn("a", agent("one"), usage(3075, 0));
     assert!(awaited(&server) > 1.0);
-    let state = server.warm.begin(&session("a"), 3084, Occasion::Eviction, server.now);
+    let state = server.warm.begin(&session("a"), 3084, server.now);
     server.warm.saved(state, Err(SaveError::NoRoom), server.now);
     assert!(awaited(&server) < 1e-9, "the disk is full");
     server.pass(300).turn("a", agent("one"), usage(3075, 0));
@@ -206,7 +206,7 @@ fn states_of_an_earlier_run_are_used_again_on_the_same_server_only() {
         later.warm.measured(layout);
         assert_eq!(later.state_for("a", &next).is_some(), used, "{fingerprint} {layout}");
         assert_eq!(later.warm.snapshot().bytes, row.bytes);
-        assert!(later.warm.begin(&session("b"), 1000, Occasion::Eviction, later.now) > row.id);
+        assert!(later.warm.begin(&session("b"), 1000, later.now) > row.id);
         assert_eq!(later.warm.snapshot().standing, Standing::On);
     }
 }
