@@ -118,6 +118,7 @@ impl Dispatch {
     pub(crate) fn adapters_changed(self: &Arc<Self>) {
         self.change(|state| {
             state.server.becomes_another();
+            state.table.distrust_slots();
             state.table.warm().restarted();
         });
         self.refresh_aside();

@@ -58,6 +58,14 @@ impl SlotTable {
         evicted
     }
 
+    /// The server has become another one without a restart (other adapters): what slots hold is nobody's any more, and
+    /// must not be saved as if it had been made on it.
+    pub fn distrust_slots(&mut self) {
+        for slot in &mut self.slots {
+            (slot.left, slot.expecting, slot.save_due) = (None, None, false);
+        }
+    }
+
     pub(super) fn lose_home(&mut self, session: &SessionId) {
         if let Some(known) = self.sessions.peek_mut(session) {
             known.home = None;

@@ -279,6 +279,14 @@ fn a_session_whose_slot_a_request_without_a_session_has_taken_starts_from_its_st
 }
 
 #[test]
+fn what_slots_hold_from_before_the_server_became_another_is_not_saved() {
+    let mut world = saving(1);
+    world.turn("a");
+    world.table.distrust_slots();
+    assert!(world.ask(turn("b")).is_some(), "there is nothing to save first");
+}
+
+#[test]
 fn with_pinning_off_nothing_is_restored() {
     let warm = warm::Policy { min_tokens: 1, ..warm::Policy::default() };
     let mut world = World::under(1, Policy { pin: PinPolicy::Never, warm, ..Policy::default() });
