@@ -1,6 +1,7 @@
 //! How a benchmark ends early: normally, so that the programs it has started end with it.
 
 use std::io;
+use std::process::ExitCode;
 
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -17,4 +18,17 @@ pub async fn unless_interrupted<T>(work: impl Future<Output = io::Result<T>>) ->
         _ = terminate.recv() => (),
     }
     Err(io::Error::other("interrupted"))
+}
+
+/// Does the work of a program's `main` so, and tells what its exit code is: 0, or 1 if `work` ends with false and that
+/// `counts`, or 2 with a line on stderr for an error.
+pub async fn exit_code(work: impl Future<Output = io::Result<bool>>, counts: bool) -> ExitCode {
+    match unless_interrupted(work).await {
+        Ok(good) if good || !counts => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
 }

@@ -37,6 +37,8 @@ pub mod identify;
 mod linger;
 mod prepare;
 mod proxy;
+#[cfg(test)]
+mod random;
 mod record;
 mod refusal;
 mod routes;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use session_slot_bench::interrupt::unless_interrupted;
+use session_slot_bench::interrupt::exit_code;
 use session_slot_bench::load::Limits;
 use session_slot_bench::machine;
 use session_slot_bench::memory::{self, Held};
@@ -191,12 +191,5 @@ async fn run(flags: &Flags) -> io::Result<bool> {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let flags = Flags::parse();
-    match unless_interrupted(run(&flags)).await {
-        Ok(reached) if reached || !flags.strict => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(2)
-        }
-    }
+    exit_code(run(&flags), flags.strict).await
 }

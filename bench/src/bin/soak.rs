@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use serde_json::Value;
-use session_slot_bench::interrupt::unless_interrupted;
+use session_slot_bench::interrupt::exit_code;
 use session_slot_bench::machine;
 use session_slot_bench::memory::resident_mb;
 use session_slot_bench::peers::{self, Peer, Programs};
@@ -247,12 +247,5 @@ async fn run(flags: &Flags) -> io::Result<bool> {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let flags = Flags::parse();
-    match unless_interrupted(run(&flags)).await {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(2)
-        }
-    }
+    exit_code(run(&flags), true).await
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use session_slot_bench::conversation::Size;
-use session_slot_bench::interrupt::unless_interrupted;
+use session_slot_bench::interrupt::exit_code;
 use session_slot_bench::machine;
 use session_slot_bench::replay::Schedule;
 use session_slot_bench::sources::Sources;
@@ -157,12 +157,5 @@ async fn run(flags: &Flags) -> io::Result<bool> {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let flags = Flags::parse();
-    match unless_interrupted(run(&flags)).await {
-        Ok(reached) if reached || !flags.strict => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(2)
-        }
-    }
+    exit_code(run(&flags), flags.strict).await
 }

@@ -10,27 +10,12 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use super::world::{Runs, World, ended, turn};
+use crate::random::Random;
 use crate::slots::{
     Concurrent, Due, End, Evict, Fill, Generation, Grant, Heeds, Launch, LeaseId, PinPolicy, Policy, ProbeId,
     Queue, Reading, Refusal, Shape, SlotId, Start, Ticket, Want,
 };
 use crate::warm::{self, StateId};
-
-/// A small generator, so that a seed means the same schedule everywhere (xorshift64*).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % bound
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> Option<T> {
-        (!from.is_empty()).then(|| from[self.below(from.len())])
-    }
-}
 
 /// A probe under way: asked, then read by the server, then delivered.
 enum Probe {

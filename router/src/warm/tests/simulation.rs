@@ -7,26 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{long, session, story, usage};
+use crate::random::Random;
 use crate::warm::{Effect, Occasion, Policy, SaveError, SavedState, StateId, Story, Turn, Warm, Written};
 
 const SESSIONS: [&str; 6] = ["ann/1", "ann/2", "ann/3", "bob/1", "bob/2", "1"];
 const TOKEN_BYTES: u64 = 8_000;
-
-/// xorshift64*: a seed means the same everywhere.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % bound
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len())]
-    }
-}
 
 /// What a file really is.
 #[derive(Debug, Clone)]
@@ -80,8 +65,12 @@ impl World {
 
     /// One of a few agents' system texts, and up to three messages.
     fn story(&mut self, name: &str) -> Story {
-        let system = long(self.random.pick(&["pi", "hermes"]), self.random.pick(&[500, 1500]));
-        let messages = ["one", "two", "three"].map(|word| long(word, self.random.pick(&[20, 700])));
+        let system = long(
+            self.random.pick(&["pi", "hermes"]).expect("there are some"),
+            self.random.pick(&[500, 1500]).expect("there are some"),
+        );
+        let messages = ["one", "two", "three"]
+            .map(|word| long(word, self.random.pick(&[20, 700]).expect("there are some")));
         let messages: Vec<&str> =
             messages.iter().map(String::as_str).take(1 + self.random.below(3)).collect();
         Story { user: user(name), ..story(&system, &messages) }
@@ -94,7 +83,8 @@ impl World {
             0 => self.restart(),
             1 => self.reload(),
             2 => {
-                self.room = self.random.pick(&[50_000_000, 100_000_000, 200_000_000]);
+                self.room =
+                    self.random.pick(&[50_000_000, 100_000_000, 200_000_000]).expect("there are some");
                 self.warm.room(self.room);
             }
             3..10 => self.tell(),
@@ -108,7 +98,10 @@ impl World {
     }
 
     fn restart(&mut self) {
-        self.server = (self.random.pick(&["one", "two"]), self.random.pick(&[1000, 2000]));
+        self.server = (
+            self.random.pick(&["one", "two"]).expect("there are some"),
+            self.random.pick(&[1000, 2000]).expect("there are some"),
+        );
         self.told = false;
         self.warm.restarted();
     }
@@ -119,7 +112,7 @@ impl World {
     }
 
     fn turn(&mut self) {
-        let name = self.random.pick(&SESSIONS);
+        let name = self.random.pick(&SESSIONS).expect("there are some");
         let story = self.story(name);
         let prompt = story.chain.len();
         self.warm.arrived(&session(name), self.now);
@@ -130,7 +123,7 @@ impl World {
     }
 
     fn begin(&mut self) {
-        let name = self.random.pick(&SESSIONS);
+        let name = self.random.pick(&SESSIONS).expect("there are some");
         let Some((story, prompt)) = self.last.get(name).cloned() else { return };
         let tokens = self.warm.left_by(&session(name));
         if !self.warm.save_pays(&session(name), tokens, Occasion::Eviction, 0, self.now) {
@@ -187,7 +180,7 @@ impl World {
         let bytes: u64 = self.rows.values().map(|row| row.bytes).sum();
         assert_eq!(self.warm.snapshot().bytes, bytes, "seed {seed}");
         assert!(bytes <= self.room, "seed {seed}: {bytes} bytes in a room of {}", self.room);
-        let name = self.random.pick(&SESSIONS);
+        let name = self.random.pick(&SESSIONS).expect("there are some");
         let story = self.story(name);
         if self.warm.source_for(&session(name), Some(&story)).is_some() && self.warm.needs_measure() {
             // Before a state is restored.
