@@ -10,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 ///
 /// # Errors
 /// Those of `work`, and that it was interrupted.
-pub async fn unless_interrupted<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+async fn unless_interrupted<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
         done = work => return done,
