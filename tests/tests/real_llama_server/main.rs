@@ -73,6 +73,8 @@ impl Stage {
 /// It lets second requests spill, which changes nothing for sessions that have one request at a time.
 async fn start_router(server: &RealLlama, folder: &TempDir, states: Option<&Path>) -> Router {
     let router = Router::in_front_of(&server.url()).flag("--concurrent", "spill").state_dir(folder.path());
+    // Who loses its slot is for a test to know, whatever the router has learned of the sessions.
+    let router = router.flag("--evict", "lru");
     match states {
         Some(states) => router.flag("--warm-dir", &states.to_string_lossy()).start().await,
         None => router.start().await,
