@@ -90,7 +90,7 @@ impl Lease {
         self.dispatch.lock().restore_limit(bytes)
     }
 
-    /// How the restore into the slot went; [`Lease::filled`] follows.
+    /// How the restore into the slot went; [`Lease::may_start`] follows.
     pub(crate) fn restored(&mut self, outcome: Result<Written, RestoreError>) {
         self.restored = outcome.ok().map(|written| written.tokens);
         self.dispatch

@@ -72,16 +72,11 @@ impl Dispatch {
                 self.outwait(answer).await
             }
         };
-        let Some(reading) = answered else {
-            self.change(|state| {
-                state.table.lost(probe, Instant::now());
-                state.table.renew_probes(probe);
-            });
-            return;
-        };
-        let up = matches!(reading, Reading::Slots(_) | Reading::Blind(_));
-        let lost = reading == Reading::Silent;
-        self.observe(probe, reading);
+        let lost = matches!(answered, None | Some(Reading::Silent));
+        let up = matches!(answered, Some(Reading::Slots(_) | Reading::Blind(_)));
+        if let Some(reading) = answered {
+            self.observe(probe, reading);
+        }
         self.change(|state| {
             if lost {
                 state.table.lost(probe, Instant::now());

@@ -351,7 +351,7 @@ impl SlotTable {
             generation: self.generation,
             clears_idle: self.clears_idle,
             slots: (0..self.slots.len()).map(|index| self.slot_snapshot(index)).collect(),
-            leases: self.leases.values().filter(|held| held.work == Work::Request).count(),
+            leases: self.leases.values().filter(|held| !held.is_save()).count(),
             waiting: self.waiters.len(),
             oldest_wait: self.waiters.front().map(|waiter| now.saturating_duration_since(waiter.since)),
             sessions: self.sessions.len(),
@@ -396,7 +396,7 @@ impl SlotTable {
             let freed = &mut self.slots[slot.index()];
             freed.lease = None;
             freed.fresh_from = probe;
-            if held.work == Work::Request {
+            if !held.is_save() {
                 self.touch(slot);
             }
         }

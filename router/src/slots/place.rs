@@ -116,7 +116,7 @@ impl SlotTable {
         let state = &self.slots[slot.index()];
         let fill = |fill: bool| if fill { Fill::Prime } else { Fill::Nothing };
         if self.warm.needs_measure() && !state.is_warm() {
-            return self.pin(slot, probe, placing, Fill::Measure, self.clears_idle != Some(false));
+            return self.pin(slot, probe, placing, Fill::Measure, !self.keeps_idle());
         }
         let (prime, alone) = match (self.policy.pin, self.clears_idle) {
             (PinPolicy::Always | PinPolicy::Never, _) | (_, Some(false)) => (false, false),

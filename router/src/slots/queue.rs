@@ -39,7 +39,8 @@ pub(super) struct Waiter {
 }
 
 impl SlotTable {
-    /// A request arrives; `story` is what it says, for sessions. It is granted, refused or kept waiting by a later [`SlotTable::observe`].
+    /// A request arrives; `story` is what it says, for sessions. It is granted, refused or kept waiting by a later
+    /// [`SlotTable::observe`].
     ///
     /// # Errors
     /// When too many wait already.
@@ -52,11 +53,9 @@ impl SlotTable {
     ) -> Result<Ticket, Refusal> {
         if let Some(session) = want.session() {
             self.mark_seen(session, now);
-        }
-        let probe = self.asked.next();
-        if let Some(session) = want.session() {
             self.warm.arrived(session, now);
         }
+        let probe = self.asked.next();
         let ticket = Ticket(self.next_ticket + 1);
         let mut waiter = Waiter {
             ticket,

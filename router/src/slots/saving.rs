@@ -17,9 +17,6 @@ use super::{Held, Phase, Sight, SlotTable};
 use crate::usage::Usage;
 use crate::warm::{Occasion, RestoreError, SaveError, Source, StateId, Story, Turn, Warm, Written};
 
-/// So long `/slots` may be silent while a server reads a part of a long prompt.
-const LONGEST_BATCH: Duration = Duration::from_secs(10);
-
 /// What a lease is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Work {
@@ -84,7 +81,7 @@ impl SlotTable {
     /// Slots are being saved, or [`SlotTable::save_all`] has not been answered by a look at the slots yet.
     #[must_use]
     pub fn saving(&self) -> bool {
-        self.save_all_from.is_some() || self.leases.values().any(|held| held.work != Work::Request)
+        self.save_all_from.is_some() || self.leases.values().any(Held::is_save)
     }
 
     /// The server has gone, and the saves under way with it.
@@ -152,16 +149,18 @@ impl SlotTable {
         let slot = &self.slots[slot.index()];
         let (Some(owner), Some(mark)) = (&slot.owner, slot.left) else { return false };
         let unsaved = self.sight == Sight::Clear && slot.is_warm() && slot.kept != Some(mark);
-        let delayed = match occasion {
-            Occasion::TurnEnd => self.leases.len() + self.waiters.len(),
-            _ => self.leases.len(),
-        };
-        unsaved && self.warm.is_on() && self.warm.save_pays(owner, mark.tokens, occasion, delayed, now)
+        unsaved && self.warm.is_on() && self.save_pays(owner, mark.tokens, occasion, now)
+    }
+
+    /// As [`Warm::save_pays`], with those who would wait meanwhile. At the end of a turn nobody starts before it is saved.
+    fn save_pays(&self, owner: &SessionId, tokens: u64, occasion: Occasion, now: Instant) -> bool {
+        let waiting = if occasion == Occasion::TurnEnd { self.waiters.len() } else { 0 };
+        self.warm.save_pays(owner, tokens, occasion, self.leases.len() + waiting, now)
     }
 
     /// Has the state in `slot`, which is free, saved. False if that would be dangerous now.
     pub(super) fn start_save(&mut self, slot: SlotId, probe: ProbeId, now: Instant) -> bool {
-        let alone = self.clears_idle != Some(false);
+        let alone = !self.keeps_idle();
         // One that has ended somewhere since the probe was asked may have overwritten this very slot.
         let overwritten = self.departed.iter().any(|gone| *gone > probe);
         if overwritten || self.leases.values().any(|held| self.endangers_saves(held, alone, probe)) {
@@ -182,7 +181,7 @@ impl SlotTable {
 
     /// Something runs, and on this server too much is lost when a turn ends while another request starts.
     pub(super) fn wants_quiet(&self) -> bool {
-        let runs = |held: &Held| held.work == Work::Request && matches!(held.phase, Phase::Running);
+        let runs = |held: &Held| !held.is_save() && matches!(held.phase, Phase::Running);
         self.clears_idle == Some(true) && self.warm.prefers_quiet() && self.leases.values().any(runs)
     }
 
@@ -197,9 +196,8 @@ impl SlotTable {
         if self.held_mut(lease).is_none() {
             return Start::Never;
         }
-        let waits = self.clears_idle != Some(false) && self.is_seen() && self.warm.is_on();
-        let unseen =
-            |slot: &Slot| slot.expecting.is_some_and(|expecting| now < expecting.due + LONGEST_BATCH);
+        let waits = !self.keeps_idle() && self.is_seen() && self.warm.is_on();
+        let unseen = |slot: &Slot| slot.expecting.is_some_and(|expecting| expecting.is_awaited(now));
         if waits && (self.slots.iter().any(unseen) || self.leases.values().any(Held::is_saving)) {
             return Start::Later;
         }
@@ -228,14 +226,10 @@ impl SlotTable {
         if self.clears_idle != Some(true) || !self.is_seen() || !self.warm.is_on() {
             return false;
         }
-        let unseen = |expecting: Expecting| expecting.probe > probe && now < expecting.due + LONGEST_BATCH;
-        let delayed = self.leases.len() + self.waiters.len();
-        self.slots.iter().filter(|slot| slot.expecting.is_some_and(unseen)).any(|slot| {
-            slot.owner.as_ref().is_some_and(|owner| {
-                let tokens = self.warm.left_by(owner);
-                self.warm.save_pays(owner, tokens, Occasion::TurnEnd, delayed, now)
-            })
-        })
+        let unseen = |expecting: Expecting| expecting.probe > probe && expecting.is_awaited(now);
+        let pays = |owner| self.save_pays(owner, self.warm.left_by(owner), Occasion::TurnEnd, now);
+        let ended = self.slots.iter().filter(|slot| slot.expecting.is_some_and(unseen));
+        ended.filter_map(|slot| slot.owner.as_ref()).any(pays)
     }
 
     /// The state that a request of `session` starts from, where its slot is not provably warm.
@@ -259,11 +253,11 @@ impl SlotTable {
         probe: ProbeId,
         placing: Placing,
     ) -> Verdict {
-        self.pin(slot, probe, placing, Fill::Restore(source.state), self.clears_idle != Some(false))
+        self.pin(slot, probe, placing, Fill::Restore(source.state), !self.keeps_idle())
     }
 
-    /// Until when the first request of a session waits for another one that reads the same
-    /// beginning just now: reading it twice at once would take them both longer. `None`: it need not.
+    /// Until when the first request of a session waits for another one that reads the same beginning just now: reading
+    /// it twice at once would take them both longer. `None`: it need not.
     pub(super) fn shares_with_running(&self, waiter: &Waiter, now: Instant) -> Option<Instant> {
         let story = waiter.story.as_deref().filter(|_| self.warm.is_on() && self.is_seen())?;
         let running = self
@@ -311,7 +305,7 @@ impl Held {
 
     /// Its slot is being saved.
     pub(super) fn is_saving(&self) -> bool {
-        self.work != Work::Request && matches!(self.phase, Phase::Running)
+        self.is_save() && matches!(self.phase, Phase::Running)
     }
 
     /// A state is being put into its slot: its request is sent once [`SlotTable::may_start`] says so.

@@ -1,11 +1,14 @@
 //! What the table knows of one slot.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use session_slot_identity::SessionId;
 
 use super::direct::Standstill;
 use super::types::{Mark, ProbeId, SeenSlot};
+
+/// So long `/slots` may be silent while a server reads a part of a long prompt.
+const LONGEST_BATCH: Duration = Duration::from_secs(10);
 
 /// What a turn left in its slot is still to be seen.
 #[derive(Debug, Clone, Copy)]
@@ -16,6 +19,13 @@ pub(super) struct Expecting {
     pub(super) task: Option<i64>,
     /// By then it is asked for, if nothing else asks before: the session's next turn often does.
     pub(super) due: Instant,
+}
+
+impl Expecting {
+    /// It is worth waiting for: `/slots` may be silent for long, but not for ever.
+    pub(super) fn is_awaited(&self, now: Instant) -> bool {
+        now < self.due + LONGEST_BATCH
+    }
 }
 
 #[derive(Debug, Default)]

@@ -101,7 +101,7 @@ impl SlotTable {
     }
 
     /// The server is known to leave idle slots as they are.
-    fn keeps_idle(&self) -> bool {
+    pub(super) fn keeps_idle(&self) -> bool {
         self.clears_idle == Some(false)
     }
 

@@ -327,7 +327,8 @@ impl Catalog {
 
     fn is_open_to(&self, entry: &Entry, session: Option<&str>, story: Option<&Story>, share: Share) -> bool {
         let own = session == Some(entry.state.session.as_str());
-        let shared = !entry.own_only && story.is_some_and(|story| may_share(&entry.state, story, share));
+        let shared = !entry.own_only
+            && story.is_some_and(|story| may_share(entry.state.user.as_deref(), story, share));
         self.is_usable(entry) && (own || shared)
     }
 }

@@ -43,10 +43,10 @@ pub(super) fn gives_preamble(state: &SavedState, chain: &Chain) -> bool {
     preamble.is_some() && preambles::hash(&state.chain) == preamble && donates(state).is_some()
 }
 
-/// Whoever says `story` may know that the state is there.
-pub(super) fn may_share(state: &SavedState, story: &Story, share: Share) -> bool {
+/// Whoever says `story` may know of what somebody with the client key of this name has said.
+pub(super) fn may_share(user: Option<&str>, story: &Story, share: Share) -> bool {
     match share {
         Share::All => true,
-        Share::SameKey => state.user.as_deref() == story.user.as_deref(),
+        Share::SameKey => user == story.user.as_deref(),
     }
 }

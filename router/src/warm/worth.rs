@@ -159,7 +159,7 @@ impl Warm {
         let common = story.chain.common(&other.chain);
         let text = common.checked_sub(1).map_or(0, |last| other.chain.nodes()[last].end);
         let (tokens, all) = (self.costs.tokens_of(text), self.costs.tokens_of(other.chain.len()));
-        let shares = self.policy.share == super::Share::All || story.user == other.user;
+        let shares = sharing::may_share(other.user.as_deref(), story, self.policy.share);
         let enough = tokens >= self.policy.min_tokens && sharing::is_enough(tokens, all);
         if !shares || !enough || !self.would_be_shared(other, all) {
             return 0.0;
