@@ -10,6 +10,7 @@
 //! | [`body`] | the routing members of a JSON body (pure) |
 //! | [`identify`] | which session a request belongs to (pure) |
 //! | [`chain`] | a request's beginnings as keyed hashes (pure) |
+//! | [`fleet`] | which of several servers (pure) |
 //! | [`slots`] | one server's slot table (pure) |
 //! | [`warm`] | saved states: what they are worth, which one a request starts from (pure) |
 //! | [`dispatch`] | the lock over the table; leases |
@@ -32,6 +33,7 @@ mod conversation;
 mod dialect;
 pub mod dispatch;
 mod events;
+pub mod fleet;
 mod headers;
 pub mod identify;
 mod linger;

@@ -3,6 +3,7 @@
 //! Flags beat the environment (`SLOT_ROUTER_*`), the environment beats the file, the file beats the defaults.
 //! Relative paths, also those in the file, start at the working directory.
 
+mod fleet;
 mod hygiene;
 mod identity;
 mod keepalive;
@@ -24,6 +25,7 @@ use clap::ValueEnum;
 
 pub use crate::identify::Rules;
 pub use crate::slots::{Concurrent, Evict, PinPolicy, Policy, Queue};
+pub use fleet::{Fleet, Names, Server, Shared};
 pub use hygiene::{Hygiene, HygieneSettings};
 pub use identity::IdentitySettings;
 pub use keepalive::{KeepAlive, KeepAliveSettings};
@@ -51,6 +53,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The llama-server behind the router.
     pub upstream: Upstream,
+    /// Several servers, instead of `upstream`.
+    pub fleet: Option<Fleet>,
     /// When the server's silence is worth a word.
     pub upstream_watch: Watch,
     /// How answers that have not begun show that they are alive.
@@ -338,6 +342,7 @@ impl Settings {
         Ok(Config {
             listen: self.listen.unwrap_or(DEFAULT_LISTEN),
             upstream_watch: watch,
+            fleet: None,
             upstream: upstream.url.unwrap_or_default(),
             keep_alive: self.keepalive.unwrap_or_default().into_keep_alive()?,
             state_dir,
