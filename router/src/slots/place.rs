@@ -124,10 +124,11 @@ impl SlotTable {
             // the server hand it, and so take away, the state of another session with the same system prompt.
             (_, Some(true)) if !known => (!state.is_empty(), !state.is_empty()),
             (_, Some(true)) => (placing == Placing::Settle || !state.is_warm(), true),
-            // Not seen yet. Where a session's state can't be, it may have gone to the RAM cache.
+            // Not seen yet. Where a session's state can't be, it may have gone to the RAM cache. Where it is, it may go
+            // there as soon as anything else starts: alone, what the server does shows before others can suffer from it.
             (_, None) => {
                 let elsewhere = known && self.has_run() && (placing == Placing::Settle || state.is_empty());
-                (elsewhere, elsewhere)
+                (elsewhere, elsewhere || known && self.has_run())
             }
         };
         self.pin(slot, probe, placing, fill(prime), alone)

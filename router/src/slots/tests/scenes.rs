@@ -319,6 +319,23 @@ fn on_a_server_that_clears_idle_slots_a_cold_session_is_primed_and_a_warm_one_pi
 }
 
 #[test]
+fn until_it_is_known_what_becomes_of_idle_slots_a_warm_session_starts_alone() {
+    let mut world = World::new(2, PinPolicy::Auto);
+    world.clears_idle = true;
+    let runs = ["a", "b"].map(|name| world.running(name));
+    runs.iter().for_each(|run| world.end(run));
+    let (first, second) = (world.enqueue(turn("a")), world.enqueue(turn("b")));
+    world.settle();
+    assert!(!world.granted.contains_key(&second), "the start of the first may empty its slot");
+    let Launch::Pin { fill: Fill::Nothing, alone: true, .. } = world.granted[&first].launch else {
+        panic!("{:?}", world.granted[&first].launch)
+    };
+    world.land(world.granted[&first].lease);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.granted[&second].launch.fill(), Fill::Prime, "and it has");
+}
+
+#[test]
 fn a_busy_slot_that_outlived_a_start_does_not_hide_that_the_server_clears_idle_slots() {
     let mut world = World::clearing(4);
     let long = world.ask(turn("long")).expect("a slot is free");
