@@ -65,22 +65,20 @@ fn why_off(standing: Standing) -> Option<&'static str> {
 }
 
 impl State {
-    /// How long it may take to move so many bytes, as far as it is known.
-    fn patience(bytes: f64, seconds_per_byte: Option<f64>) -> Duration {
-        let expected = bytes * seconds_per_byte.unwrap_or(0.0) * SLOWER;
-        let expected = Duration::try_from_secs_f64(expected).unwrap_or(LONGEST);
+    /// How long something may take that should take so many seconds.
+    fn patience(expected: f64) -> Duration {
+        let expected = Duration::try_from_secs_f64(expected * SLOWER).unwrap_or(LONGEST);
         (PATIENCE + expected).min(LONGEST)
     }
 
     fn save_limit(&mut self, slot: SlotId) -> Duration {
         let slots = self.table.snapshot(Instant::now()).slots;
         let tokens = slots.get(slot.0 as usize).and_then(|shown| shown.tokens).unwrap_or(0);
-        let costs = self.table.warm().snapshot();
-        Self::patience(tokens as f64 * costs.bytes_per_token.unwrap_or(0.0), costs.save_s_per_byte)
+        Self::patience(self.table.warm().save_time(tokens))
     }
 
     pub(super) fn restore_limit(&mut self, bytes: u64) -> Duration {
-        Self::patience(bytes as f64, self.table.warm().snapshot().restore_s_per_byte)
+        Self::patience(self.table.warm().restore_time(bytes))
     }
 }
 

@@ -405,6 +405,18 @@ impl Warm {
         }
     }
 
+    /// Seconds that saving so many tokens should take.
+    #[must_use]
+    pub fn save_time(&self, tokens: u64) -> f64 {
+        self.costs.save_time(self.costs.bytes_of(tokens))
+    }
+
+    /// Seconds that restoring so many bytes should take.
+    #[must_use]
+    pub fn restore_time(&self, bytes: u64) -> f64 {
+        self.costs.restore_time(bytes)
+    }
+
     fn standing(&self) -> Standing {
         match (self.policy.enabled, self.supported) {
             (false, _) => Standing::Disabled,
