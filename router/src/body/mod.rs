@@ -1,9 +1,10 @@
-//! Takes the routing members out of a JSON body and sets `id_slot`, keeping every other byte.
+//! Takes the routing members out of a JSON body and sets `id_slot` and `model`, keeping every other byte.
 //!
 //! Only the top level of the object is looked at: nested members mean nothing (but for the one place where an agent of
 //! its own accord keeps its session id, and for a line of Claude Code's system text: `billing`).
 
 mod billing;
+mod edits;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -15,18 +16,23 @@ use session_slot_identity::members::{self, Fate, Layout};
 use thiserror::Error;
 
 pub use billing::without_billing;
+use edits::Texts;
+pub use edits::{Edits, MembersEdit, SlotEdit};
 use values::{
-    asked_slot, claude_session, count, label_text, list_length, session_text, signal_text, truncated,
+    asked_slot, claude_session, count, label_text, limit, list_length, model_text, session_text, signal_text,
+    truncated,
 };
 
 /// Names the slot.
 const SLOT: &str = "id_slot";
+/// Names the model.
+const MODEL: &str = "model";
 /// How much of the client's own `id_slot` is kept for the log, in bytes.
 const ASKED_TEXT_MAX_BYTES: usize = 32;
 /// The longest name among the members that matter.
-const NAME_MAX_BYTES: usize = member::SESSION.len();
-/// How many members are noted. Only `id_slot` may repeat at all; without a limit a body made of nothing else would
-/// take many times its size in memory.
+const NAME_MAX_BYTES: usize = "max_completion_tokens".len();
+/// How many members are noted, besides as many named `model`. Only these and `id_slot` may repeat at all; without a limit
+/// a body made of nothing else would take many times its size in memory.
 const MARKS_MAX: usize = 64;
 
 /// What a JSON object body says about routing, and where it says so.
@@ -45,6 +51,10 @@ pub struct Parsed {
     prompt_cache_key: Option<String>,
     answers: u32,
     lengths: Lengths,
+    model: Option<String>,
+    /// Not all members named `model` are noted.
+    models_overfull: bool,
+    max_output: Option<u64>,
 }
 
 /// Where a route takes several prompts from, if there is a list.
@@ -75,17 +85,6 @@ pub enum AskedSlot {
     Absent,
     /// This one, before llama-server wraps it to its number of slots (it may be negative).
     Named(i64),
-}
-
-/// What becomes of the member `id_slot`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SlotEdit {
-    /// It names this slot, whatever was there.
-    Set(u32),
-    /// It is taken out.
-    Remove,
-    /// It stays as the client wrote it, or stays away.
-    Keep,
 }
 
 /// Why a body is refused. The messages say what to do and never quote the body.
@@ -147,6 +146,9 @@ pub fn parse(body: &[u8]) -> Result<Option<Parsed>, BodyError> {
         prompt_cache_key: scan.prompt_cache_key,
         answers: scan.answers,
         lengths: scan.lengths,
+        model: scan.model.and_then(model_text),
+        models_overfull: scan.models > MARKS_MAX,
+        max_output: scan.max_output,
         layout,
     }))
 }
@@ -204,33 +206,44 @@ impl Parsed {
         }
     }
 
-    /// The body without the routing members and with `id_slot` edited; every other byte of `body` is kept.
+    /// The decoded `model`, the last one if there are several, as for llama-server; cut to 1 KiB. `None` unless it is a
+    /// string that is not empty.
+    pub fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+
+    /// The fewest tokens that a member limits the answer to; `None` if none does.
+    pub fn max_output(&self) -> Option<u64> {
+        self.max_output
+    }
+
+    /// The body with `edits` made; every other byte of `body` is kept.
     ///
     /// `body` must be the one this was parsed from. Where nothing changes, the very same bytes come back uncopied.
     ///
     /// # Panics
     /// May panic if `body` is another, shorter one.
-    pub fn rewrite(&self, body: &Bytes, edit: SlotEdit) -> Bytes {
-        let mut marks = self.layout.marks();
-        let changed = match edit {
-            SlotEdit::Set(_) => true,
-            SlotEdit::Remove => marks.next().is_some(),
-            SlotEdit::Keep => marks.any(|role| role != Role::Slot),
-        };
-        if changed { self.edited(body, edit).into() } else { body.clone() }
+    pub fn rewrite<'e>(&self, body: &Bytes, edits: impl Into<Edits<'e>>) -> Bytes {
+        let edits = edits.into();
+        let texts = Texts::of(&edits);
+        let added = self.added(&edits, &texts);
+        let fate = |role| texts.fate(&edits, role);
+        let changed = !added.is_empty() || self.layout.marks().any(|role| fate(role) != Fate::Keep);
+        if changed { self.layout.edited(body, fate, &added).into() } else { body.clone() }
     }
 
-    fn edited(&self, body: &[u8], edit: SlotEdit) -> Vec<u8> {
-        let SlotEdit::Set(slot) = edit else {
-            let keeps = |role| role == Role::Slot && edit == SlotEdit::Keep;
-            let fate = |role| if keeps(role) { Fate::Keep } else { Fate::Remove };
-            return self.layout.edited(body, fate, &[]);
-        };
-        let slot = slot.to_string();
-        let is_there = self.layout.marks().any(|role| role == Role::Slot);
-        let added: &[_] = if is_there { &[] } else { &[(SLOT, slot.as_str())] };
-        let fate = |role| if role == Role::Slot { Fate::Set(&slot) } else { Fate::Remove };
-        self.layout.edited(body, fate, added)
+    /// What the body has no place for yet.
+    fn added<'t>(&self, edits: &Edits<'_>, texts: &'t Texts) -> Vec<(&'static str, &'t str)> {
+        let lacks = |wanted| !self.layout.marks().any(|role| role == wanted);
+        let slot = matches!(edits.slot, SlotEdit::Set(_)) && lacks(Role::Slot);
+        let session = matches!(edits.members, MembersEdit::Session(_)) && lacks(Role::Session);
+        // The last one counts for a server, and not all were noted.
+        let model = edits.model.is_some() && self.models_overfull;
+        [(slot, SLOT, &texts.slot), (session, member::SESSION, &texts.session), (model, MODEL, &texts.model)]
+            .into_iter()
+            .filter(|(wanted, ..)| *wanted)
+            .map(|(_, name, text)| (name, text.as_str()))
+            .collect()
     }
 }
 
@@ -241,6 +254,7 @@ enum Role {
     AgentName,
     ClientType,
     Slot,
+    Model,
     Stream,
     /// Where Claude Code keeps its session.
     Metadata,
@@ -251,15 +265,18 @@ enum Role {
     Prompt,
     Input,
     Documents,
+    /// How many tokens the answer may have.
+    MaxOutput,
 }
 
 impl Role {
-    /// `n_cmpl` is llama-server's own name for `n`.
-    const NAMES: [(&'static str, Self); 14] = [
+    /// `n_cmpl` is llama-server's own name for `n`, and `n_predict` for `max_tokens`.
+    const NAMES: [(&'static str, Self); 19] = [
         (member::SESSION, Self::Session),
         (member::AGENT_NAME, Self::AgentName),
         (member::CLIENT_TYPE, Self::ClientType),
         (SLOT, Self::Slot),
+        (MODEL, Self::Model),
         ("metadata", Self::Metadata),
         ("prompt_cache_key", Self::PromptCacheKey),
         ("stream", Self::Stream),
@@ -270,6 +287,10 @@ impl Role {
         ("content", Self::Input),
         ("documents", Self::Documents),
         ("texts", Self::Documents),
+        ("max_tokens", Self::MaxOutput),
+        ("max_completion_tokens", Self::MaxOutput),
+        ("max_output_tokens", Self::MaxOutput),
+        ("n_predict", Self::MaxOutput),
     ];
 
     /// The name of a member that there is only one of.
@@ -295,6 +316,11 @@ struct Scan<'a> {
     prompt_cache_key: Option<String>,
     answers: u32,
     lengths: Lengths,
+    /// The raw value of the last `model`.
+    model: Option<&'a str>,
+    /// How many there are.
+    models: usize,
+    max_output: Option<u64>,
 }
 
 impl<'a> Scan<'a> {
@@ -307,6 +333,9 @@ impl<'a> Scan<'a> {
             prompt_cache_key: None,
             answers: 1,
             lengths: Lengths { prompt: 1, input: 1, documents: 1 },
+            model: None,
+            models: 0,
+            max_output: None,
         }
     }
 
@@ -320,6 +349,12 @@ impl<'a> Scan<'a> {
             Role::Prompt => self.lengths.prompt = list_length(value),
             Role::Input => self.lengths.input = list_length(value),
             Role::Documents => self.lengths.documents = list_length(value),
+            Role::MaxOutput => self.max_output = self.max_output.into_iter().chain(limit(value)).min(),
+            Role::Model => {
+                self.model = Some(value);
+                self.models += 1;
+                return (self.models <= MARKS_MAX).then_some(Role::Model);
+            }
             Role::Session | Role::AgentName | Role::ClientType | Role::Slot
                 if self.values.len() == MARKS_MAX =>
             {

@@ -8,14 +8,24 @@ fn parsed(body: &str) -> Parsed {
     parse(body.as_bytes()).expect("usable members").expect("an object")
 }
 
-fn rewritten(body: &str, edit: SlotEdit) -> String {
+fn rewritten<'e>(body: &str, edits: impl Into<Edits<'e>>) -> String {
     let bytes = Bytes::copy_from_slice(body.as_bytes());
-    let out = parsed(body).rewrite(&bytes, edit);
+    let out = parsed(body).rewrite(&bytes, edits);
     String::from_utf8(out.to_vec()).expect("UTF-8 stays UTF-8")
 }
 
 fn set(body: &str) -> String {
     rewritten(body, SlotEdit::Set(3))
+}
+
+/// As another router gets it.
+fn passed_on(body: &str, members: MembersEdit<'_>) -> String {
+    rewritten(body, Edits { slot: SlotEdit::Keep, model: None, members })
+}
+
+/// As a server gets it that knows the model by another name.
+fn renamed(body: &str, model: &str) -> String {
+    rewritten(body, Edits { slot: SlotEdit::Keep, model: Some(model), members: MembersEdit::Keep })
 }
 
 fn refusal(body: &str) -> BodyError {
@@ -294,6 +304,92 @@ fn a_prompt_cache_key_is_read_and_stays() {
 }
 
 #[test]
+fn the_last_model_counts_and_only_a_name_is_one() {
+    assert_eq!(parsed(r#"{"model":"a","x":{"model":"b"}}"#).model(), Some("a"));
+    assert_eq!(parsed(r#"{"model":"a","m\u006fdel" : "\u00e9\n"}"#).model(), Some("é\n"));
+    for body in [
+        r#"{}"#,
+        r#"{"model":7}"#,
+        r#"{"model":"a","model":null}"#,
+        r#"{"model":""}"#,
+        r#"{"model":"\ud800"}"#,
+    ] {
+        assert_eq!(parsed(body).model(), None, "{body}");
+    }
+    assert_eq!(parsed(&format!(r#"{{"model":"{}"}}"#, "x".repeat(5000))).model().map(str::len), Some(1024));
+}
+
+#[test]
+fn every_model_gets_the_new_name_in_its_place() {
+    assert_eq!(
+        renamed(r#"{"model" : "a-m","x":{"model":"a-m"},"m\u006fdel":null, "agent_name":1}"#, "m\"é"),
+        r#"{"model" : "m\"é","x":{"model":"a-m"},"m\u006fdel":"m\"é", "agent_name":1}"#
+    );
+    assert_eq!(renamed(r#"{"a":1}"#, "m"), r#"{"a":1}"#);
+}
+
+#[test]
+fn a_model_repeated_without_end_takes_no_memory_and_the_new_name_still_counts() {
+    let body = |times| format!("{{{}}}", vec![r#""model":"a""#; times].join(","));
+    assert!(!renamed(&body(MARKS_MAX), "m").contains(r#""a""#));
+    let endless = body(100_000);
+    assert_eq!(parsed(&endless).layout.marks().count(), MARKS_MAX);
+    let renamed = renamed(&endless, "m");
+    assert_eq!(parsed(&renamed).model(), Some("m"));
+    assert_eq!(renamed.len(), endless.len() + r#","model":"m""#.len());
+    assert_eq!(rewritten(&endless, SlotEdit::Remove), endless);
+}
+
+#[test]
+fn models_leave_room_for_as_many_slots_as_before() {
+    let both = vec![r#""id_slot":1,"model":"a""#; MARKS_MAX].join(",");
+    assert_eq!(set(&format!("{{{both}}}")).matches(":3").count(), MARKS_MAX);
+}
+
+#[test]
+fn the_smallest_limit_of_the_answer_is_found_under_all_its_names() {
+    for (body, limit) in [
+        (r#"{}"#, None),
+        (r#"{"max_tokens":32000}"#, Some(32_000)),
+        (r#"{"max_tokens":32000,"max_completion_tokens":300}"#, Some(300)),
+        (r#"{"max_output_tokens":7,"n_predict":-1}"#, Some(7)),
+        (r#"{"n_predict":0}"#, Some(0)),
+        (r#"{"max_t\u006fkens":9}"#, Some(9)),
+        (r#"{"max_tokens":null,"n_predict":"5","max_completion_tokens":1.5,"max_output_tokens":-1}"#, None),
+        (r#"{"options":{"n_predict":5}}"#, None),
+    ] {
+        assert_eq!(parsed(body).max_output(), limit, "{body}");
+        assert_eq!(rewritten(body, SlotEdit::Remove), body);
+    }
+}
+
+#[test]
+fn another_router_gets_the_routing_members_with_the_session_that_was_found() {
+    let body =
+        r#"{ "agent_name":"pi","agent_session_id" : "s\u0031", "client_type":"tui","a":1.0,"id_slot":2}"#;
+    assert_eq!(
+        passed_on(body, MembersEdit::Session("u/\"1\"")),
+        body.replace(r#""s\u0031""#, r#""u/\"1\"""#),
+        "in its place"
+    );
+    assert_eq!(passed_on(body, MembersEdit::Keep), body);
+    assert_eq!(
+        passed_on(r#"{"agent_name":"pi" }"#, MembersEdit::Session("s")),
+        r#"{"agent_name":"pi","agent_session_id":"s" }"#,
+        "where there was none"
+    );
+    assert_eq!(passed_on("{}", MembersEdit::Session("s")), r#"{"agent_session_id":"s"}"#);
+}
+
+#[test]
+fn a_body_that_another_router_gets_as_it_is_is_not_copied() {
+    let body = Bytes::from_static(br#"{"agent_session_id":"x","agent_name":"pi","id_slot":2,"model":"m"}"#);
+    let edits = Edits { slot: SlotEdit::Keep, model: None, members: MembersEdit::Keep };
+    let facts = parse(&body).expect("usable").expect("an object");
+    assert_eq!(facts.rewrite(&body, edits).as_ptr(), body.as_ptr());
+}
+
+#[test]
 fn deep_nesting_does_not_exhaust_the_stack() {
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     for member in ["a", "agent_name", "id_slot"] {
@@ -352,23 +448,63 @@ impl Model {
         text + &self.tail
     }
 
-    /// The same edit, done on the pieces.
-    fn edited(&self, edit: SlotEdit) -> Self {
+    /// The same edits, done on the pieces.
+    fn edited(&self, edits: &Owned) -> Self {
         let mut model = self.clone();
         model.pieces.retain(|piece| match piece.name().as_str() {
-            "id_slot" => edit != SlotEdit::Remove,
-            _ => !piece.is_routing(),
+            "id_slot" => edits.slot != SlotEdit::Remove,
+            _ => !piece.is_routing() || edits.members.is_some(),
         });
-        let SlotEdit::Set(slot) = edit else {
-            return model;
-        };
-        let mut slots: Vec<_> = model.pieces.iter_mut().filter(|piece| piece.name() == "id_slot").collect();
-        slots.iter_mut().for_each(|piece| piece.value = slot.to_string());
-        if slots.is_empty() {
-            let (key, colon, value) = ("\"id_slot\"".to_owned(), ":".to_owned(), slot.to_string());
-            model.pieces.push(Piece { around_comma: Default::default(), key, colon, value });
+        if let Some(name) = &edits.model {
+            model.set("model", &json(name));
+        }
+        if let SlotEdit::Set(slot) = edits.slot {
+            model.set("id_slot", &slot.to_string()).then(|| model.push("id_slot", slot.to_string()));
+        }
+        if let Some(Some(session)) = &edits.members {
+            let session = json(session);
+            model.set("agent_session_id", &session).then(|| model.push("agent_session_id", session));
         }
         model
+    }
+
+    /// Sets all pieces of a name; true if there is none.
+    fn set(&mut self, name: &str, value: &str) -> bool {
+        let mut pieces: Vec<_> = self.pieces.iter_mut().filter(|piece| piece.name() == name).collect();
+        pieces.iter_mut().for_each(|piece| value.clone_into(&mut piece.value));
+        pieces.is_empty()
+    }
+
+    fn push(&mut self, name: &str, value: String) {
+        self.pieces.push(Piece {
+            around_comma: Default::default(),
+            key: json(name),
+            colon: ":".to_owned(),
+            value,
+        });
+    }
+}
+
+fn json(text: &str) -> String {
+    serde_json::to_string(text).expect("a text")
+}
+
+/// [`Edits`] that own their texts. No `members`: they are taken out; none inside: they stay.
+#[derive(Clone, Debug)]
+struct Owned {
+    slot: SlotEdit,
+    model: Option<String>,
+    members: Option<Option<String>>,
+}
+
+impl<'o> From<&'o Owned> for Edits<'o> {
+    fn from(owned: &'o Owned) -> Self {
+        let members = match &owned.members {
+            None => MembersEdit::Remove,
+            Some(None) => MembersEdit::Keep,
+            Some(Some(session)) => MembersEdit::Session(session),
+        };
+        Self { slot: owned.slot, model: owned.model.as_deref(), members }
     }
 }
 
@@ -404,6 +540,8 @@ fn special_key() -> impl Strategy<Value = String> {
         "\"id_slot\"",
         "\"\\u0069d_slot\"",
         "\"stream\"",
+        "\"model\"",
+        "\"mo\\u0064el\"",
         "\"id_slot2\"",
         "\"xagent_name\"",
     ])
@@ -439,8 +577,15 @@ fn model() -> impl Strategy<Value = Model> {
     })
 }
 
-fn edit() -> impl Strategy<Value = SlotEdit> {
-    prop_oneof![any::<u32>().prop_map(SlotEdit::Set), Just(SlotEdit::Remove), Just(SlotEdit::Keep)]
+fn edits() -> impl Strategy<Value = Owned> {
+    let slot =
+        prop_oneof![any::<u32>().prop_map(SlotEdit::Set), Just(SlotEdit::Remove), Just(SlotEdit::Keep)];
+    let text = || proptest::option::of("[a-c\"\\\\é\n]{1,5}");
+    (slot, text(), proptest::option::of(text())).prop_map(|(slot, model, members)| Owned {
+        slot,
+        model,
+        members,
+    })
 }
 
 fn value_of(text: &str) -> Value {
@@ -449,23 +594,30 @@ fn value_of(text: &str) -> Value {
 
 proptest! {
     #[test]
-    fn the_rewritten_body_means_the_same_less_the_members_and_with_the_slot(model in model(), edit in edit()) {
+    fn the_rewritten_body_means_the_same_but_for_what_was_edited(model in model(), edits in edits()) {
         let text = model.text();
         let mut wanted = value_of(&text);
         let members = wanted.as_object_mut().expect("an object");
-        members.retain(|name, _| !["agent_name", "agent_session_id", "client_type"].contains(&name.as_str()));
-        match edit {
+        match &edits.members {
+            None => members.retain(|name, _| !["agent_name", "agent_session_id", "client_type"].contains(&name.as_str())),
+            Some(Some(session)) => drop(members.insert("agent_session_id".to_owned(), session.as_str().into())),
+            Some(None) => {}
+        }
+        match edits.slot {
             SlotEdit::Set(slot) => drop(members.insert("id_slot".to_owned(), slot.into())),
             SlotEdit::Remove => drop(members.remove("id_slot")),
             SlotEdit::Keep => {}
         }
-        prop_assert_eq!(value_of(&rewritten(&text, edit)), wanted);
+        if let (Some(name), Some(value)) = (&edits.model, members.get_mut("model")) {
+            *value = name.as_str().into();
+        }
+        prop_assert_eq!(value_of(&rewritten(&text, &edits)), wanted);
     }
 
     #[test]
-    fn every_byte_kept_is_where_it_was(model in model(), edit in edit()) {
-        let out = rewritten(&model.text(), edit);
-        let wanted = model.edited(edit);
+    fn every_byte_kept_is_where_it_was(model in model(), edits in edits()) {
+        let out = rewritten(&model.text(), &edits);
+        let wanted = model.edited(&edits);
         prop_assert_eq!(&out, &wanted.text());
         let mut rest = out.as_str();
         for piece in wanted.pieces {
@@ -476,10 +628,10 @@ proptest! {
     }
 
     #[test]
-    fn rewriting_twice_is_rewriting_once(model in model(), edit in edit()) {
-        let once = rewritten(&model.text(), edit);
-        prop_assert_eq!(&rewritten(&once, edit), &once);
-        prop_assert!(value_of(&once).as_object().is_some_and(|o| !o.contains_key("agent_name")));
+    fn rewriting_twice_is_rewriting_once(model in model(), edits in edits()) {
+        let once = rewritten(&model.text(), &edits);
+        prop_assert_eq!(&rewritten(&once, &edits), &once);
+        prop_assert!(edits.members.is_some() || !value_of(&once).as_object().expect("an object").contains_key("agent_name"));
     }
 
     #[test]
@@ -487,6 +639,7 @@ proptest! {
         let text = model.text();
         let (facts, value) = (parsed(&text), value_of(&text));
         prop_assert_eq!(facts.streams(), value["stream"] == Value::Bool(true));
+        prop_assert_eq!(facts.model(), value["model"].as_str().filter(|name| !name.is_empty()));
         if let Some(session) = value["agent_session_id"].as_str() {
             prop_assert_eq!(facts.session().unwrap_or(""), session);
         }
@@ -499,7 +652,7 @@ proptest! {
 
     #[test]
     fn a_damaged_body_is_refused_left_alone_or_rewritten_to_an_object(
-        model in model(), edit in edit(), damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..3)
+        model in model(), edits in edits(), damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..3)
     ) {
         let mut bytes = model.text().into_bytes();
         for (index, byte) in damage {
@@ -508,7 +661,7 @@ proptest! {
         }
         let body = Bytes::from(bytes);
         if let Ok(Some(facts)) = parse(&body) {
-            prop_assert!(matches!(parse(&facts.rewrite(&body, edit)), Ok(Some(_))));
+            prop_assert!(matches!(parse(&facts.rewrite(&body, &edits)), Ok(Some(_))));
         }
     }
 }

@@ -13,7 +13,7 @@ use super::{AskedSlot, BodyError};
 
 /// The longest agent name or client type that is kept, in bytes: they are only recorded.
 const LABEL_MAX_BYTES: usize = 256;
-/// How much is kept of an id that an agent put into the body for its own purposes. More than a session id may have, so
+/// How much is kept of a model's name or of an id that an agent put into the body for its own purposes. More than a session id may have, so
 /// that one cut off still shows as too long.
 const SIGNAL_MAX_BYTES: usize = 2 * SessionId::MAX_BYTES;
 
@@ -49,6 +49,16 @@ pub(super) fn label_text(raw: &str) -> Option<String> {
 pub(super) fn signal_text(raw: &str) -> Option<String> {
     let text = serde_json::from_str::<String>(raw).ok()?;
     Some(truncated(&text, SIGNAL_MAX_BYTES).to_owned())
+}
+
+/// The name of a model: a string that is not empty.
+pub(super) fn model_text(raw: &str) -> Option<String> {
+    signal_text(raw).filter(|name| !name.is_empty())
+}
+
+/// A limit in tokens. Anything but an integer from 0 is none: -1 means without end.
+pub(super) fn limit(raw: &str) -> Option<u64> {
+    raw.parse().ok()
 }
 
 /// The session in Claude Code's `metadata`: its `user_id` is a string that holds JSON itself. As observed of version
