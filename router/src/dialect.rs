@@ -5,6 +5,8 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use crate::fullness::MEMORY_FULL;
+
 /// The id of a response that the server has not begun; clients take the server's own for it later.
 const WAITING_ID: &str = "resp_waiting";
 
@@ -48,7 +50,7 @@ impl Trouble {
         let full =
             status.is_server_error() && message.as_deref().is_some_and(|text| text.contains("Context size"));
         let message = message.filter(|_| !full);
-        let own = if full { "the server's memory is full" } else { "llama-server answered without a stream" };
+        let own = if full { MEMORY_FULL } else { "llama-server answered without a stream" };
         Self {
             message: message.unwrap_or_else(|| format!("{own} ({status})")),
             kind: said["error"]["type"].as_str().map(str::to_owned),

@@ -145,7 +145,7 @@ fn passed(answer: http::Response<Incoming>, mut record: Record) -> Response {
     if parts.status != StatusCode::SWITCHING_PROTOCOLS {
         headers::clean_response(&mut parts.headers);
     }
-    Response::from_parts(parts, Body::new(Forwarded::passing(body, record)))
+    Response::from_parts(parts, Body::new(Forwarded::passing(body.into(), record)))
 }
 
 /// Tells the client where its request went.

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use tracing::warn;
 
+use crate::begin::Begun;
 use crate::dispatch::Lease;
 use crate::events::EventStream;
 use crate::record::Record;
@@ -17,7 +17,7 @@ use crate::usage::UsageScanner;
 /// A body on its way to the client. Dropped before its end, it leaves the lease to be settled by `/slots`.
 #[derive(Debug)]
 pub(crate) struct Forwarded {
-    body: Incoming,
+    body: Begun,
     events: EventStream,
     /// The stream has to end with an event that says so.
     last_word: bool,
@@ -34,16 +34,16 @@ struct Watch {
 
 impl Forwarded {
     /// The answer to a turn. With `last_word` it is a stream of events that has to end with one that says so.
-    pub(crate) fn of_turn(body: Incoming, record: Record, lease: Lease, last_word: bool) -> Self {
+    pub(crate) fn of_turn(body: Begun, record: Record, lease: Lease, last_word: bool) -> Self {
         Self::new(body, record, Some(lease), last_word)
     }
 
     /// The answer to a request that takes no slot.
-    pub(crate) fn passing(body: Incoming, record: Record) -> Self {
+    pub(crate) fn passing(body: Begun, record: Record) -> Self {
         Self::new(body, record, None, false)
     }
 
-    fn new(body: Incoming, record: Record, lease: Option<Lease>, last_word: bool) -> Self {
+    fn new(body: Begun, record: Record, lease: Option<Lease>, last_word: bool) -> Self {
         let watch = Watch { record, lease, usage: UsageScanner::default() };
         let mut forwarded = Self { body, events: EventStream::default(), last_word, watch: Some(watch) };
         forwarded.end_if_over();

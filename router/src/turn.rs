@@ -9,12 +9,12 @@ use http::HeaderValue;
 use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderMap, ORIGIN};
 use http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::Incoming;
 use session_slot_identity::SessionId;
 use tracing::warn;
 
 use crate::alive::{Form, is_stream};
 use crate::aside::aside;
+use crate::begin::Begun;
 use crate::body::{self, AskedSlot, BodyError, Parsed, SlotEdit};
 use crate::chain::{Chain, ChainKey};
 use crate::conversation;
@@ -134,7 +134,7 @@ impl Turn {
         self,
         app: &App,
         record: &mut Record,
-    ) -> Result<(http::Response<Incoming>, Lease), Refusal> {
+    ) -> Result<(http::Response<Begun>, Lease), Refusal> {
         let Self { mut parts, body, parsed, want, shape, story, who, .. } = self;
         let has_session = want.session().is_some();
         record.waits();
@@ -159,7 +159,7 @@ impl Turn {
 }
 
 /// The server has begun to answer.
-fn begun(answer: http::Response<Incoming>, mut record: Record, mut lease: Lease, last_word: bool) -> Answer {
+fn begun(answer: http::Response<Begun>, mut record: Record, mut lease: Lease, last_word: bool) -> Answer {
     let (mut parts, body) = answer.into_parts();
     record.status(parts.status);
     headers::clean_response(&mut parts.headers);
@@ -176,12 +176,12 @@ async fn send(
     app: &App,
     request: Request,
     lease: &mut Lease,
-) -> Result<http::Response<Incoming>, UpstreamError> {
+) -> Result<http::Response<Begun>, UpstreamError> {
     lease.sent();
     let credentials = headers::credentials(request.headers());
     let filler = Filler { upstream: &app.upstream, shelf: &app.shelf, credentials: &credentials };
     filler.fill(lease).await?;
-    app.upstream.forward(request).await
+    app.upstream.forward(request).await.map(|answer| answer.map(Begun::from))
 }
 
 async fn read_body(limit: u64, headers: &HeaderMap, body: Body) -> Result<Bytes, Refusal> {

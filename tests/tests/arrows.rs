@@ -36,11 +36,12 @@ fn mentions(folders: &[&str], words: &[&str]) -> Vec<String> {
     found.collect()
 }
 
-const PURE: [&str; 8] = [
+const PURE: [&str; 9] = [
     "identity/src",
     "src/body",
     "src/chain",
     "src/events.rs",
+    "src/fullness.rs",
     "src/identify",
     "src/slots",
     "src/usage.rs",
