@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::config::KeepAlive;
 use crate::dialect::{Dialect, Trouble};
-use crate::dispatch::Dispatch;
+use crate::front::Front;
 use crate::headers;
 use crate::proxy::ACTION;
 use crate::refusal::Refusal;
@@ -92,37 +92,37 @@ impl Manners {
 }
 
 /// Waits for the turn's answer, but not in silence for longer than its client can bear.
-pub(crate) async fn respond(mut running: Running, manners: Manners, dispatch: &Arc<Dispatch>) -> Response {
-    let Some(patience) = manners.patience() else { return whole(running.await, manners, dispatch) };
+pub(crate) async fn respond(mut running: Running, manners: Manners, front: &Arc<Front>) -> Response {
+    let Some(patience) = manners.patience() else { return whole(running.await, manners, front) };
     tokio::select! {
         biased;
-        outcome = &mut running => whole(outcome, manners, dispatch),
-        () = sleep(patience) => early(running, manners, dispatch),
+        outcome = &mut running => whole(outcome, manners, front),
+        () = sleep(patience) => early(running, manners, front),
     }
 }
 
 /// The server's answer came, or there is none.
-fn whole(outcome: Outcome, manners: Manners, dispatch: &Arc<Dispatch>) -> Response {
+fn whole(outcome: Outcome, manners: Manners, front: &Arc<Front>) -> Response {
     match outcome {
         Err(refusal) => refusal.response(manners.dialect),
         Ok(Answer { mut parts, body }) if is_stream(parts.status, &parts.headers) => {
             let manners = Manners { form: Form::Events, ..manners };
             // Signs of life or an error may be added to it.
             parts.headers.remove(CONTENT_LENGTH);
-            Response::from_parts(parts, AxumBody::new(Alive::new(State::Streaming(body), manners, dispatch)))
+            Response::from_parts(parts, AxumBody::new(Alive::new(State::Streaming(body), manners, front)))
         }
         Ok(Answer { parts, body }) => Response::from_parts(parts, AxumBody::new(body)),
     }
 }
 
 /// An answer that begins before the server's: its status can only be a good one.
-fn early(running: Running, manners: Manners, dispatch: &Arc<Dispatch>) -> Response {
+fn early(running: Running, manners: Manners, front: &Arc<Front>) -> Response {
     let kind = match manners.form {
         Form::Events => "text/event-stream",
         Form::Json => "application/json",
     };
     let origin = manners.origin.clone();
-    let mut alive = Alive::new(State::Waiting(running), manners, dispatch);
+    let mut alive = Alive::new(State::Waiting(running), manners, front);
     // The first sign is due now.
     alive.timer.as_mut().reset(Instant::now());
     let mut response = Response::new(AxumBody::new(alive));
@@ -148,7 +148,7 @@ pub(crate) fn is_stream(status: StatusCode, headers: &HeaderMap) -> bool {
 struct Alive {
     state: State,
     manners: Manners,
-    dispatch: Arc<Dispatch>,
+    front: Arc<Front>,
     /// When the next sign of life is due, or a stream that has begun counts as stalled.
     timer: Pin<Box<Sleep>>,
     /// Ends when the router stops and can wait no longer.
@@ -170,19 +170,19 @@ enum State {
 }
 
 impl Alive {
-    fn new(state: State, manners: Manners, dispatch: &Arc<Dispatch>) -> Self {
+    fn new(state: State, manners: Manners, front: &Arc<Front>) -> Self {
         let first = manners.patience();
         let timer = Box::pin(sleep_until(
             first.and_then(|wait| Instant::now().checked_add(wait)).unwrap_or_else(never),
         ));
-        Self { state, manners, dispatch: Arc::clone(dispatch), timer, stopped: Box::pin(dispatch.stopped()) }
+        Self { state, manners, front: Arc::clone(front), timer, stopped: Box::pin(front.stopped()) }
     }
 
     /// Whether a sign of life is due; the next one is then set up.
     fn poll_sign(&mut self, cx: &mut Context<'_>) -> Poll<Bytes> {
         ready!(self.timer.as_mut().poll(cx));
         self.timer.as_mut().reset(Instant::now() + self.manners.keep_alive.every);
-        self.dispatch.note(|totals| totals.keepalives += 1);
+        self.front.note(|counts| counts.keepalives += 1);
         Poll::Ready(self.manners.sign())
     }
 
@@ -261,7 +261,7 @@ impl Alive {
         let Some(after) = self.manners.stalls_after() else { return Poll::Pending };
         ready!(self.timer.as_mut().poll(cx));
         body.stalled(after, self.manners.stall.ends);
-        self.dispatch.note(|totals| totals.stalled += 1);
+        self.front.note(|counts| counts.stalled += 1);
         if self.manners.stall.ends {
             let between = body.is_between_events();
             return Poll::Ready(Some(self.break_off(between, &Refusal::Stalled.trouble())));

@@ -4,11 +4,10 @@
 use axum::extract::Request;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use session_slot_identity::SessionId;
 use sha2::{Digest, Sha256};
 
-use crate::body;
 use crate::headers;
-use crate::identify::Rules;
 
 const CONVERSATION: HeaderName = HeaderName::from_static("x-conversation-id");
 /// Where llama-server looks a stream up, reads on and ends it (b11549): the id is the parameter `conv_id`, or, in older
@@ -33,13 +32,11 @@ pub(crate) fn name_in(headers: &mut HeaderMap, owner: Option<&str>) {
 }
 
 /// The same for a request that reads a stream on or ends it. It has no body, so its headers tell the session.
-pub(crate) fn name_in_stream(request: &mut Request, rules: &Rules, user: Option<&str>) {
+pub(crate) fn name_in_stream(request: &mut Request, session: Option<&SessionId>, user: Option<&str>) {
     if !is_about_streams(&headers::unescaped(request.uri().path())) {
         return;
     }
-    let Ok(Some(no_members)) = body::parse(b"{}") else { return };
-    let session = rules.identify(request.headers(), &no_members, user).session;
-    let owner = session.as_ref().map(session_slot_identity::SessionId::as_str).or(user).map(str::to_owned);
+    let owner = session.map(SessionId::as_str).or(user).map(str::to_owned);
     name_in(request.headers_mut(), owner.as_deref());
     if let Some(owner) = owner {
         // Whoever spells the route in another way to get at a stream by its full name gets at none.
@@ -92,11 +89,9 @@ mod tests {
 
     fn asked(uri: &str, session: Option<&str>, user: Option<&str>) -> String {
         let mut request = Request::get(uri).body(Body::empty()).expect("a request");
-        if let Some(session) = session {
-            let value = HeaderValue::from_str(session).expect("a value");
-            request.headers_mut().insert("x-agent-session-id", value);
-        }
-        name_in_stream(&mut request, &Rules::default(), user);
+        let session = session.map(|session| SessionId::new(session).expect("an id"));
+        let session = session.map(|session| user.map_or(session.clone(), |user| session.of_user(user)));
+        name_in_stream(&mut request, session.as_ref(), user);
         request.uri().to_string()
     }
 

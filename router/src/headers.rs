@@ -4,15 +4,18 @@ use std::borrow::Cow;
 
 use axum::http::request::Parts;
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE,
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, COOKIE, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use subtle::ConstantTimeEq;
 
 use crate::config::{ClientKey, Secret};
 
+/// What one router tells another of whose a request is.
+pub(crate) const USER: HeaderName = HeaderName::from_static("x-slot-router-user");
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// They concern one connection only (RFC 9110, section 7.6.1, and the older `Keep-Alive` and `Proxy-*`).
@@ -127,6 +130,24 @@ pub(crate) fn take_key<'a>(headers: &mut HeaderMap, keys: &'a [ClientKey]) -> Op
         headers.remove(API_KEY);
     }
     in_bearer.or(in_header)
+}
+
+/// Takes out what a router in front says of whose a request is. It is behind `own`, the user of the key that it came with,
+/// so that nobody can be another key's user.
+pub(crate) fn take_user(headers: &mut HeaderMap, own: Option<&str>) -> Option<Arc<str>> {
+    let told = headers.remove(USER);
+    let told = told.as_ref().and_then(|told| std::str::from_utf8(told.as_bytes()).ok());
+    match (own, told.filter(|told| !told.is_empty())) {
+        (Some(own), Some(told)) => Some(format!("{own}/{told}").into()),
+        (own, told) => own.or(told).map(Arc::from),
+    }
+}
+
+/// Takes out what lets a client in elsewhere: with several servers each gets the router's own key for it.
+pub(crate) fn drop_credentials(headers: &mut HeaderMap) {
+    for name in [AUTHORIZATION, API_KEY, COOKIE] {
+        headers.remove(name);
+    }
 }
 
 /// Compares with every key, whichever fits: how long it takes tells nothing about them.

@@ -17,11 +17,13 @@
 //! | [`upstream`] | the HTTP client to llama-server |
 //! | [`store`] | SQLite on its own thread |
 //! | [`shelf`] | the files of saved states |
+//! | `servers` | the servers, and the lock over the fleet; seats |
+//! | `front` | what is true whichever server a request goes to |
 //! | `prepare` | what is put into a slot before its request |
 //! | [`usage`] | token counts in passing answers (pure) |
 //! | `begin`, `fullness` | whether an answer is one, before and after it has begun |
 //! | `proxy`, `turn`, `stream`, `alive`, `events`, `dialect`, `refusal`, `record`, `status` | HTTP in front: requests, answers, errors |
-//! | `routes`, `headers`, `conversation`, `linger`, `tunnel` | HTTP in front: what is particular to some requests |
+//! | `passing`, `routes`, `headers`, `conversation`, `linger`, `tunnel` | HTTP in front: what is particular to some requests |
 //! | [`why`] | the command `why`: a session's turns that read too much again |
 //! | [`serve`] | the accept loop and draining |
 
@@ -38,10 +40,12 @@ mod dialect;
 pub mod dispatch;
 mod events;
 pub mod fleet;
+mod front;
 mod fullness;
 mod headers;
 pub mod identify;
 mod linger;
+mod passing;
 mod prepare;
 mod proxy;
 #[cfg(test)]
@@ -50,6 +54,7 @@ mod record;
 mod refusal;
 mod routes;
 pub mod serve;
+mod servers;
 pub mod shelf;
 pub mod slots;
 mod status;

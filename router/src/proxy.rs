@@ -14,45 +14,55 @@ use hyper::body::Incoming;
 use crate::alive::{self, Manners, Stall};
 use crate::chain::ChainKey;
 use crate::config::Config;
-use crate::conversation;
 use crate::dialect::Dialect;
-use crate::dispatch::Dispatch;
 use crate::headers;
 use crate::linger::lingering;
+use crate::passing;
 use crate::record::Record;
 use crate::refusal::Refusal;
 use crate::routes::slot_route;
-use crate::shelf::Shelf;
+use crate::servers::{Member, Servers};
+use crate::slots::SlotId;
 use crate::status;
 use crate::store::Store;
 use crate::stream::Forwarded;
 use crate::tunnel;
 use crate::turn::Turn;
-use crate::upstream::Upstream;
 
 /// The router's own pages; all other paths are the server's.
 const HEALTH: &str = "/router/health";
 const STATUS: &str = "/router/status";
 const SAVE: &str = "/router/save";
 
+/// Where servers tell their models; several tell them together.
+const MODELS: [&str; 2] = ["/v1/models", "/models"];
 /// Where the server's LoRA adapters are set.
 const ADAPTERS: &str = "/lora-adapters";
 
 const SLOT: HeaderName = HeaderName::from_static("x-slot-router-slot");
 pub(crate) const ACTION: HeaderName = HeaderName::from_static("x-slot-router-action");
 const WAITED: HeaderName = HeaderName::from_static("x-slot-router-waited-ms");
+const SERVER: HeaderName = HeaderName::from_static("x-slot-router-server");
+const EVICTED: HeaderName = HeaderName::from_static("x-slot-router-evicted");
 
 /// Everything a handler needs.
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) config: Config,
-    pub(crate) dispatch: Arc<Dispatch>,
-    pub(crate) upstream: Upstream,
+    pub(crate) servers: Arc<Servers>,
     pub(crate) store: Store,
     /// Of this installation's hashes.
     pub(crate) chain_key: ChainKey,
-    pub(crate) shelf: Arc<Shelf>,
     pub(crate) started: std::time::Instant,
+}
+
+/// Whose a request is.
+#[derive(Debug)]
+pub(crate) struct Caller<'a> {
+    /// The user of the key it came with, if users have names: part of its session.
+    pub(crate) user: Option<&'a str>,
+    /// The same, and behind it the user that a router in front has named: whose saved states these are.
+    pub(crate) whole: Option<Arc<str>>,
 }
 
 /// Every request comes to one handler: which route it is can only be said once it may come in.
@@ -70,11 +80,15 @@ async fn handle(State(app): State<Arc<App>>, request: Request) -> Response {
             return refuse(Record::new(&app.store, &parts.method, &path), &refusal, &path);
         }
     };
+    let caller = Caller { user, whole: headers::take_user(&mut parts.headers, user) };
+    if app.config.fleet.as_ref().is_some_and(|fleet| !fleet.forward_credentials) {
+        headers::drop_credentials(&mut parts.headers);
+    }
     match path.as_str() {
         HEALTH => status::health(),
         STATUS => status::status(&app),
         SAVE if parts.method == Method::POST => status::save(&app).await,
-        _ => forward(&app, Request::from_parts(parts, body), &path, user).await,
+        _ => forward(&app, Request::from_parts(parts, body), &path, caller).await,
     }
 }
 
@@ -93,21 +107,32 @@ fn admit<'a>(config: &'a Config, parts: &mut Parts) -> Result<Option<&'a str>, R
     key.map(|key| key.user.as_deref()).ok_or(Refusal::Key)
 }
 
-async fn forward(app: &Arc<App>, request: Request, path: &str, user: Option<&str>) -> Response {
+async fn forward(app: &Arc<App>, request: Request, path: &str, caller: Caller<'_>) -> Response {
     let mut record = Record::new(&app.store, request.method(), path);
     let route = headers::unescaped(path);
     let taking = slot_route(&route).filter(|_| request.method() == Method::POST);
     if let Some(taking) = taking {
-        return match Turn::read(app, request, taking, user, &mut record).await {
+        return match Turn::read(app, request, taking, caller, &mut record).await {
             Ok(turn) => turn_answer(app, turn, Dialect::of(&route), record).await,
             Err(refusal) => refuse(record, &refusal, path),
         };
     }
+    if app.servers.only().is_none() && request.method() == Method::GET && MODELS.contains(&&*route) {
+        record.status(StatusCode::OK);
+        return status::models(&app.servers.models());
+    }
     let adapts = request.method() == Method::POST && route == ADAPTERS;
-    let answer = pass(app, request, user).await;
+    let (member, request) = match passing::server_of(app, request, caller.user) {
+        Ok(found) => found,
+        Err(refusal) => return refuse(record, &refusal, path),
+    };
+    if app.servers.only().is_none() {
+        record.passes_to(&member.name);
+    }
+    let answer = pass(member, request).await;
     // Without an answer the server may have changed them all the same.
     if adapts && answer.as_ref().map_or(true, |answer| answer.status().is_success()) {
-        app.dispatch.adapters_changed();
+        member.adapters_changed();
     }
     match answer {
         Ok(answer) => passed(answer, record),
@@ -129,7 +154,7 @@ async fn turn_answer(app: &Arc<App>, mut turn: Turn, dialect: Dialect, record: R
     if manners.may_add() {
         turn.wants_plain_answer();
     }
-    alive::respond(Box::pin(turn.run(Arc::clone(app), dialect, record)), manners, &app.dispatch).await
+    alive::respond(Box::pin(turn.run(Arc::clone(app), dialect, record)), manners, app.servers.front()).await
 }
 
 fn refuse(mut record: Record, refusal: &Refusal, path: &str) -> Response {
@@ -148,8 +173,17 @@ fn passed(answer: http::Response<Incoming>, mut record: Record) -> Response {
     Response::from_parts(parts, Body::new(Forwarded::passing(body.into(), record)))
 }
 
-/// Tells the client where its request went.
+/// Tells the client where its request went. What a router behind this one says of slots stays.
 pub(crate) fn tell(headers: &mut HeaderMap, record: &Record) {
+    if let Some(server) = record.server().and_then(|server| HeaderValue::from_str(server).ok()) {
+        headers.insert(SERVER, server);
+    }
+    if let Some(tokens) = record.tokens_lost() {
+        headers.insert(EVICTED, tokens.into());
+    }
+    if record.is_passed_on() {
+        return;
+    }
     if let Some(slot) = record.slot() {
         headers.insert(SLOT, slot.into());
     }
@@ -157,15 +191,16 @@ pub(crate) fn tell(headers: &mut HeaderMap, record: &Record) {
     headers.insert(WAITED, record.waited_ms().into());
 }
 
+/// The slot that a router behind this one says it has used.
+pub(crate) fn slot_told(headers: &HeaderMap) -> Option<SlotId> {
+    headers.get(SLOT)?.to_str().ok()?.parse().ok().map(SlotId)
+}
+
 /// A request that takes no slot: through it goes, body and all, as it comes.
-async fn pass(
-    app: &App,
-    mut request: Request,
-    user: Option<&str>,
-) -> Result<http::Response<Incoming>, Refusal> {
-    conversation::name_in_stream(&mut request, &app.config.identity, user);
+async fn pass(member: &Member, request: Request) -> Result<http::Response<Incoming>, Refusal> {
+    let upstream = &member.upstream;
     if headers::wants_upgrade(request.headers()) {
-        return Ok(tunnel::open(&app.upstream, request).await?);
+        return Ok(tunnel::open(upstream, request).await?);
     }
     let (mut parts, body) = request.into_parts();
     let chunked = parts.headers.contains_key(TRANSFER_ENCODING);
@@ -174,5 +209,5 @@ async fn pass(
         // Without it hyper would send a GET or HEAD on without its body.
         parts.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
-    Ok(app.upstream.forward(Request::from_parts(parts, body)).await?)
+    Ok(upstream.forward(Request::from_parts(parts, body)).await?)
 }

@@ -9,7 +9,9 @@ use http::{Method, StatusCode};
 use tracing::info;
 
 use crate::dispatch::{Lease, Who};
+use crate::fleet::Why;
 use crate::identify::Source;
+use crate::servers::Seat;
 use crate::slots::{Action, SlotId};
 use crate::store::{Event, Store, Write};
 use crate::usage::Usage;
@@ -41,6 +43,14 @@ pub(crate) struct Record {
     usage: Option<Usage>,
     /// Tokens of the saved state its slot was filled with.
     restored: Option<u64>,
+    /// The server's name, where there are several.
+    server: Option<Arc<str>>,
+    /// Why that server.
+    place: Option<&'static str>,
+    /// Its server is another router, whose word on slots stands.
+    passed_on: bool,
+    /// Tokens of its conversation that the server had lost.
+    lost: Option<u64>,
     error: Option<String>,
 }
 
@@ -64,6 +74,10 @@ impl Record {
             status: None,
             usage: None,
             restored: None,
+            server: None,
+            place: None,
+            passed_on: false,
+            lost: None,
             error: None,
         }
     }
@@ -90,8 +104,7 @@ impl Record {
     pub(crate) fn granted(&mut self, lease: &Lease) {
         self.slots_seen = Some(Arc::clone(&lease.slots_seen));
         self.slot = lease.launch.slot().map(|slot| slot.0);
-        self.waited = lease.waited;
-        self.waiting_since = None;
+        self.has_waited(lease.waited);
         (self.action, self.evicted) = match &lease.action {
             Action::Home => ("home", None),
             Action::New => ("new", None),
@@ -114,13 +127,64 @@ impl Record {
 
     /// How long it was held back, also if it never got a slot.
     pub(crate) fn waited_ms(&self) -> u64 {
-        let waited = self.waited.or(self.waiting_since.map(|since| since.elapsed()));
-        waited.map_or(0, |waited| u64::try_from(waited.as_millis()).unwrap_or(u64::MAX))
+        let waiting = self.waiting_since.map(|since| since.elapsed()).unwrap_or_default();
+        let waited = self.waited.unwrap_or_default().saturating_add(waiting);
+        u64::try_from(waited.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// It asks for a slot now.
+    /// It asks for a slot now, or for room at a server first.
     pub(crate) fn waits(&mut self) {
         self.waiting_since = Some(Instant::now());
+    }
+
+    fn has_waited(&mut self, waited: Option<Duration>) {
+        self.waited = self.waited.into_iter().chain(waited).reduce(Duration::saturating_add);
+        self.waiting_since = None;
+    }
+
+    /// It has a place at a server, where there are several.
+    pub(crate) fn seated(&mut self, seat: &Seat) {
+        let (Some(server), Some(why)) = (seat.name(), seat.why()) else { return };
+        self.server = Some(Arc::clone(server));
+        self.place = Some(match why {
+            Why::Home => "home",
+            Why::New => "new",
+            Why::Moved { .. } => "moved",
+            Why::Nobody => "nobody",
+        });
+        self.has_waited(seat.waited());
+        self.passed_on = seat.member().slots.is_none();
+        if self.passed_on {
+            self.action = "sidecar";
+        } else {
+            // For a slot there.
+            self.waits();
+        }
+    }
+
+    /// A request that takes no slot goes to this server, where there are several.
+    pub(crate) fn passes_to(&mut self, server: &Arc<str>) {
+        self.server = Some(Arc::clone(server));
+    }
+
+    /// The server's name, where there are several.
+    pub(crate) fn server(&self) -> Option<&str> {
+        self.server.as_deref()
+    }
+
+    /// Its server is another router, whose word on slots stands.
+    pub(crate) fn is_passed_on(&self) -> bool {
+        self.passed_on
+    }
+
+    /// The server had lost so many tokens of its conversation.
+    pub(crate) fn lost(&mut self, tokens: Option<u64>) {
+        self.lost = tokens.or(self.lost);
+    }
+
+    /// What the server had lost, as far as it is known.
+    pub(crate) fn tokens_lost(&self) -> Option<u64> {
+        self.lost
     }
 
     pub(crate) fn status(&mut self, status: StatusCode) {
@@ -192,6 +256,9 @@ impl Record {
             prompt_computed = self.usage.map(|usage| usage.computed),
             prompt_cached = self.usage.map(|usage| usage.cached),
             restored = self.restored,
+            server = self.server.as_deref(),
+            place = self.place,
+            lost = self.lost,
             took_ms,
             error = self.error.as_deref(),
             "request"
@@ -220,6 +287,8 @@ impl Record {
             computed: self.usage.map(|usage| usage.computed),
             cached: self.usage.map(|usage| usage.cached),
             restored: self.restored,
+            server: self.server.take().map(|server| server.to_string()),
+            lost: self.lost,
             error: self.error.take(),
         }
     }

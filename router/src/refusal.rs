@@ -11,6 +11,8 @@ use thiserror::Error;
 use crate::body::BodyError;
 use crate::dialect::{Dialect, Trouble};
 use crate::dispatch::Refused;
+use crate::fullness::MEMORY_FULL;
+use crate::servers::{NoSeat, NotSeated};
 use crate::slots::Refusal as SlotRefusal;
 use crate::upstream::UpstreamError;
 
@@ -44,6 +46,22 @@ pub(crate) enum Refusal {
     Stopping,
     #[error("{reason}")]
     Busy { reason: String, retry_after: Duration },
+    #[error("{why}")]
+    NotSeated { why: NoSeat, retry_after: Duration },
+    #[error("{MEMORY_FULL}: send the request again in a moment")]
+    MemoryFull,
+}
+
+impl From<NotSeated> for Refusal {
+    fn from(NotSeated { why, retry_after }: NotSeated) -> Self {
+        match why {
+            NoSeat::Stopping => Self::Stopping,
+            NoSeat::Crowded { .. } | NoSeat::TimedOut => Self::Busy { reason: why.to_string(), retry_after },
+            NoSeat::UnknownModel { .. } | NoSeat::HostDown(_) | NoSeat::Down => {
+                Self::NotSeated { why, retry_after }
+            }
+        }
+    }
 }
 
 impl Refusal {
@@ -84,24 +102,35 @@ impl Refusal {
             Self::Upstream(_) | Self::Unreachable { .. } | Self::BrokenOff | Self::Stalled => {
                 StatusCode::BAD_GATEWAY
             }
-            Self::Stopping | Self::Busy { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NotSeated { why: NoSeat::UnknownModel { .. }, .. } => StatusCode::NOT_FOUND,
+            Self::Stopping | Self::Busy { .. } | Self::NotSeated { .. } | Self::MemoryFull => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
         }
     }
 
     /// As clients are told.
     pub(crate) fn trouble(&self) -> Trouble {
         let trouble = Trouble::new(self.status(), self.to_string());
-        // Codex tries again only after this one.
-        if matches!(self, Self::Busy { .. }) { trouble.of_kind("server_error") } else { trouble }
+        match self {
+            // Codex tries again only after this one.
+            Self::Busy { .. } | Self::MemoryFull => trouble.of_kind("server_error"),
+            Self::NotSeated { why: NoSeat::UnknownModel { .. }, .. } => trouble.of_kind("not_found_error"),
+            Self::NotSeated { .. } => trouble.of_kind("server_error"),
+            _ => trouble,
+        }
     }
 
     /// In how many seconds it is worth trying again.
     fn retry_after(&self) -> Option<u64> {
         match self {
             Self::Stopping => Some(2),
-            Self::Busy { retry_after, .. } => {
+            Self::NotSeated { why: NoSeat::UnknownModel { .. }, .. } => None,
+            Self::Busy { retry_after, .. } | Self::NotSeated { retry_after, .. } => {
                 Some(retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0))
             }
+            // Room comes with the end of any other turn there.
+            Self::MemoryFull => Some(5),
             _ => None,
         }
     }

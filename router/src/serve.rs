@@ -13,11 +13,10 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use crate::config::Config;
-use crate::dispatch::{AllSaved, Dispatch, Remembered};
+use crate::dispatch::AllSaved;
 use crate::proxy::{self, App};
-use crate::shelf::{Inventory, Shelf};
-use crate::store::{Opened, Store, StoreError, Write};
-use crate::upstream::Upstream;
+use crate::servers::Servers;
+use crate::store::{Store, StoreError};
 
 /// For those who are told no at the end of the drain: long enough to read the answer.
 const LAST_WORD: Duration = Duration::from_secs(1);
@@ -36,7 +35,7 @@ pub enum RunError {
     /// The upstream address or key can't be written into a request.
     #[error("the upstream address or key can't be used in a request: {0}")]
     Upstream(#[from] http::Error),
-    /// The task that asks `/slots` has ended, by a fault of the program.
+    /// A task that asks `/slots`, or how servers are, has ended by a fault of the program.
     #[error("the slots can't be watched any more, which is a fault of this program: start it again")]
     Watch,
 }
@@ -51,44 +50,38 @@ pub async fn run(
     listener: TcpListener,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    let Opened { store, sessions, chain_key, states } = Store::open(&config.database(), config.event_days)?;
-    let upstream = Upstream::new(&config)?;
-    let (shelf, Inventory { states, gone }) = Shelf::open(&config.warm, chain_key, states);
-    gone.into_iter().for_each(|state| store.record(Write::StateGone(state)));
-    let (shelf, remembered) = (Arc::new(shelf), Remembered { sessions, states });
-    let dispatch =
-        Dispatch::new(config.policy(), upstream.clone(), store.clone(), Arc::clone(&shelf), remembered);
-    let mut watch = tokio::spawn(Arc::clone(&dispatch).watch());
+    let opened = Store::open(&config.database(), config.event_days)?;
+    let (store, chain_key) = (opened.store.clone(), opened.chain_key);
+    let servers = Servers::build(&config, opened)?;
+    let mut watch = servers.watch();
     let drain = config.drain;
     let app = App {
         config,
-        dispatch: Arc::clone(&dispatch),
-        upstream,
+        servers: Arc::clone(&servers),
         store: store.clone(),
         chain_key,
-        shelf,
         started: Instant::now(),
     };
     if let Ok(address) = listener.local_addr() {
         let users: Vec<_> = app.config.api_keys.iter().filter_map(|key| key.user.as_deref()).collect();
         let users = (!users.is_empty()).then(|| users.join(" "));
-        info!(address = %address, upstream = app.upstream.address(), users, "listening");
+        info!(address = %address, upstream = servers.addresses(), users, "listening");
     }
     let shutdown = async {
         tokio::select! {
             () = shutdown => Ok(()),
             // Nothing would ever be granted again.
-            _ = &mut watch => Err(RunError::Watch),
+            _ = watch.join_next() => Err(RunError::Watch),
         }
     };
     let (connections, outcome) = accept_until(&listener, app, shutdown).await;
     drop(listener);
-    connections.drain(drain, &dispatch).await;
+    connections.drain(drain, &servers).await;
     if outcome.is_ok() {
-        save_sessions(&dispatch).await;
+        save_sessions(&servers).await;
     }
-    watch.abort();
-    close(store).await;
+    watch.abort_all();
+    close(servers.stores(store)).await;
     outcome
 }
 
@@ -143,7 +136,7 @@ impl Connections {
         });
     }
 
-    async fn drain(mut self, limit: Duration, dispatch: &Arc<Dispatch>) {
+    async fn drain(mut self, limit: Duration, servers: &Arc<Servers>) {
         info!(
             connections = self.tasks.len(),
             limit_s = limit.as_secs(),
@@ -151,7 +144,7 @@ impl Connections {
         );
         let mut closed = std::pin::pin!(self.graceful.shutdown());
         if tokio::time::timeout(limit, &mut closed).await.is_err() {
-            dispatch.stop();
+            servers.stop();
             if tokio::time::timeout(LAST_WORD, &mut closed).await.is_err() {
                 warn!(
                     connections = self.tasks.len(),
@@ -164,8 +157,8 @@ impl Connections {
 }
 
 /// What the sessions left in their slots, for the next start. The slots are still watched meanwhile.
-async fn save_sessions(dispatch: &Arc<Dispatch>) {
-    let AllSaved { saved, complete } = dispatch.save_all(SAVE_ALL).await;
+async fn save_sessions(servers: &Servers) {
+    let AllSaved { saved, complete } = servers.save_all(SAVE_ALL).await;
     if saved > 0 {
         info!(saved, "the sessions' slots were saved");
     }
@@ -177,9 +170,16 @@ async fn save_sessions(dispatch: &Arc<Dispatch>) {
     }
 }
 
-async fn close(store: Store) {
-    let closed = tokio::task::spawn_blocking(move || store.close(STORE_CLOSE)).await;
-    if !closed.unwrap_or(false) {
+async fn close(stores: Vec<Store>) {
+    let mut closing = JoinSet::new();
+    for store in stores {
+        closing.spawn_blocking(move || store.close(STORE_CLOSE));
+    }
+    let mut closed = true;
+    while let Some(one) = closing.join_next().await {
+        closed &= one.unwrap_or(false);
+    }
+    if !closed {
         warn!("the database could not be written out in time");
     }
     info!("stopped");

@@ -10,7 +10,10 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::dispatch::{ServerSnapshot, SessionSnapshot};
+use crate::front::Counts;
 use crate::proxy::App;
+use crate::servers::{ServerStatus, Slots};
+use crate::store::Store;
 
 /// Whoever asks for a save does not wait longer for its end.
 const SAVE_ALL: Duration = Duration::from_secs(60);
@@ -19,10 +22,24 @@ const SAVE_ALL: Duration = Duration::from_secs(60);
 struct Status {
     version: &'static str,
     uptime_s: u64,
-    server: ServerSnapshot,
-    /// The sessions seen last, the last first.
-    sessions: Vec<SessionSnapshot>,
+    #[serde(flatten)]
+    behind: Behind,
     store: StoreStatus,
+}
+
+/// What is behind the router.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Behind {
+    One {
+        server: Box<ServerSnapshot>,
+        /// The sessions seen last, the last first.
+        sessions: Vec<SessionSnapshot>,
+    },
+    Several {
+        servers: Vec<ServerStatus>,
+        front: Counts,
+    },
 }
 
 #[derive(Serialize)]
@@ -43,17 +60,45 @@ pub(crate) fn status(app: &App) -> Response {
     let status = Status {
         version: env!("CARGO_PKG_VERSION"),
         uptime_s: app.started.elapsed().as_secs(),
-        server: app.dispatch.snapshot(),
-        sessions: app.dispatch.sessions(),
-        store: StoreStatus { on_disk: app.store.healthy(), dropped: app.store.dropped() },
+        behind: behind(app),
+        store: stored(app),
     };
     as_json(&status)
+}
+
+fn behind(app: &App) -> Behind {
+    let front = app.servers.front().counts();
+    match app.servers.only().and_then(|member| member.slots.as_ref()) {
+        Some(Slots { dispatch, .. }) => Behind::One {
+            server: Box::new(dispatch.snapshot().with_front(front)),
+            sessions: dispatch.sessions(),
+        },
+        None => Behind::Several { servers: app.servers.snapshot(), front },
+    }
+}
+
+/// All databases as one.
+fn stored(app: &App) -> StoreStatus {
+    let stores: Vec<&Store> = match app.servers.only() {
+        Some(_) => vec![&app.store],
+        None => app.servers.members().iter().map(|member| &member.store).chain([&app.store]).collect(),
+    };
+    StoreStatus {
+        on_disk: stores.iter().all(|store| store.healthy()),
+        dropped: stores.iter().map(|store| store.dropped()).sum(),
+    }
+}
+
+/// Every model of every server, as OpenAI's clients read it.
+pub(crate) fn models(names: &[String]) -> Response {
+    let model = |name: &String| json!({"id": name, "object": "model", "owned_by": "llamacpp"});
+    json_answer(json!({"object": "list", "data": names.iter().map(model).collect::<Vec<_>>()}).to_string())
 }
 
 /// Saves every idle session worth it, for somebody who is about to restart the server; answers when that is done, or
 /// has taken too long.
 pub(crate) async fn save(app: &App) -> Response {
-    as_json(&app.dispatch.save_all(SAVE_ALL).await)
+    as_json(&app.servers.save_all(SAVE_ALL).await)
 }
 
 fn as_json(answer: &impl Serialize) -> Response {

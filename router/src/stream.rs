@@ -1,4 +1,4 @@
-//! The response body: forwards bytes as they come, reads usage in passing, holds the lease until its end.
+//! The response body: forwards bytes as they come, reads usage in passing, holds lease and seat until its end.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,6 +12,7 @@ use crate::begin::Begun;
 use crate::dispatch::Lease;
 use crate::events::EventStream;
 use crate::record::Record;
+use crate::servers::Seat;
 use crate::usage::UsageScanner;
 
 /// A body on its way to the client. Dropped before its end, it leaves the lease to be settled by `/slots`.
@@ -19,33 +20,45 @@ use crate::usage::UsageScanner;
 pub(crate) struct Forwarded {
     body: Begun,
     events: EventStream,
+    /// It is the answer to a turn.
+    of_turn: bool,
     /// The stream has to end with an event that says so.
     last_word: bool,
     watch: Option<Watch>,
 }
 
-/// What goes with the body of a slot-taking request.
+/// What goes with the body of an answer.
 #[derive(Debug)]
 struct Watch {
     record: Record,
     lease: Option<Lease>,
+    seat: Option<Seat>,
     usage: UsageScanner,
 }
 
 impl Forwarded {
     /// The answer to a turn. With `last_word` it is a stream of events that has to end with one that says so.
-    pub(crate) fn of_turn(body: Begun, record: Record, lease: Lease, last_word: bool) -> Self {
-        Self::new(body, record, Some(lease), last_word)
+    /// An attempt that has failed has neither lease nor seat any more.
+    pub(crate) fn of_turn(
+        body: Begun,
+        record: Record,
+        lease: Option<Lease>,
+        seat: Option<Seat>,
+        last_word: bool,
+    ) -> Self {
+        let watch = Watch { record, lease, seat, usage: UsageScanner::default() };
+        Self::new(body, watch, true, last_word)
     }
 
     /// The answer to a request that takes no slot.
     pub(crate) fn passing(body: Begun, record: Record) -> Self {
-        Self::new(body, record, None, false)
+        let watch = Watch { record, lease: None, seat: None, usage: UsageScanner::default() };
+        Self::new(body, watch, false, false)
     }
 
-    fn new(body: Begun, record: Record, lease: Option<Lease>, last_word: bool) -> Self {
-        let watch = Watch { record, lease, usage: UsageScanner::default() };
-        let mut forwarded = Self { body, events: EventStream::default(), last_word, watch: Some(watch) };
+    fn new(body: Begun, watch: Watch, of_turn: bool, last_word: bool) -> Self {
+        let watch = Some(watch);
+        let mut forwarded = Self { body, events: EventStream::default(), of_turn, last_word, watch };
         forwarded.end_if_over();
         forwarded
     }
@@ -67,12 +80,16 @@ impl Forwarded {
 
     /// Nothing has come for `silence` though the answer has begun.
     pub(crate) fn stalled(&mut self, silence: Duration, ends: bool) {
-        let Some(Watch { record, lease: Some(lease), .. }) = &mut self.watch else { return };
+        let Some(Watch { record, lease, .. }) = &mut self.watch else { return };
         let silence_s = silence.as_secs();
-        let slot = lease.slot_shown().map(tracing::field::debug);
+        let slot = lease.as_ref().and_then(Lease::slot_shown).map(tracing::field::debug);
         warn!(
             session = record.session_shown().as_deref(),
-            silence_s, slot, ends, "llama-server has fallen silent"
+            server = record.server(),
+            silence_s,
+            slot,
+            ends,
+            "llama-server has fallen silent"
         );
         if ends {
             record.failed("llama-server has fallen silent");
@@ -92,31 +109,53 @@ impl Forwarded {
     }
 
     fn end(&mut self) {
-        let Some(mut watch) = self.watch.take() else { return };
+        let Some(watch) = self.watch.take() else { return };
         if self.lacks_last_word() {
             // What the server does now is for `/slots` to show.
-            return watch.record.failed("the answer ended before its last event");
+            return watch.broken("the answer ended before its last event");
         }
-        if let Some(lease) = watch.lease {
-            let (usage, slot) = (watch.usage.finish(), watch.usage.slot());
-            watch.record.usage(usage, slot);
-            if watch.record.succeeded() {
-                lease.complete(usage, slot);
-            } else {
-                lease.declined();
-            }
+        if self.of_turn {
+            watch.ended();
         }
     }
 
     fn fail(&mut self, error: &hyper::Error) {
-        self.failed(&format!("the answer broke off: {error}"));
-        self.watch = None;
+        if let Some(watch) = self.watch.take() {
+            watch.broken(&format!("the answer broke off: {error}"));
+        }
     }
 
     /// Why it is not read to its end.
     pub(crate) fn failed(&mut self, reason: &str) {
         if let Some(watch) = &mut self.watch {
             watch.record.failed(reason);
+        }
+    }
+}
+
+impl Watch {
+    /// The answer has come to its end.
+    fn ended(mut self) {
+        let (usage, slot) = (self.usage.finish(), self.usage.slot());
+        self.record.usage(usage, slot);
+        let succeeded = self.record.succeeded();
+        match self.lease {
+            Some(lease) if succeeded => lease.complete(usage, slot),
+            Some(lease) => lease.declined(),
+            None => {}
+        }
+        match self.seat {
+            Some(seat) if succeeded => self.record.lost(seat.complete(usage)),
+            Some(seat) => seat.declined(),
+            None => {}
+        }
+    }
+
+    /// The answer has not come to its end.
+    fn broken(mut self, reason: &str) {
+        self.record.failed(reason);
+        if let Some(seat) = self.seat {
+            seat.broken();
         }
     }
 }
@@ -133,10 +172,8 @@ impl Body for Forwarded {
         let frame = std::task::ready!(Pin::new(&mut this.body).poll_frame(cx));
         match &frame {
             Some(Ok(frame)) => {
-                if let (Some(data), Some(Watch { lease: Some(_), usage, .. })) =
-                    (frame.data_ref(), &mut this.watch)
-                {
-                    usage.feed(data);
+                if let (Some(data), true, Some(watch)) = (frame.data_ref(), this.of_turn, &mut this.watch) {
+                    watch.usage.feed(data);
                     this.events.feed(data);
                 }
                 this.end_if_over();

@@ -1,4 +1,9 @@
 //! A turn: a request that takes a slot. It is read whole, held until a slot is free, and sent there.
+//!
+//! * here: what it says, and its answer;
+//! * `attempts`: the way to a server and back.
+
+mod attempts;
 
 use std::sync::Arc;
 
@@ -14,23 +19,23 @@ use tracing::warn;
 
 use crate::alive::{Form, is_stream};
 use crate::aside::aside;
-use crate::begin::Begun;
-use crate::body::{self, AskedSlot, BodyError, Parsed, SlotEdit};
-use crate::chain::{Chain, ChainKey};
+use crate::body::{self, AskedSlot, BodyError, Parsed};
+use crate::chain::{Chain, Opening};
 use crate::conversation;
 use crate::dialect::Dialect;
-use crate::dispatch::{Lease, Who};
+use crate::dispatch::Who;
+use crate::fleet::Ask;
 use crate::headers;
 use crate::identify::Identity;
-use crate::prepare::Filler;
-use crate::proxy::{App, tell};
+use crate::proxy::{App, Caller, slot_told, tell};
 use crate::record::Record;
 use crate::refusal::Refusal;
 use crate::routes::SlotRoute;
-use crate::slots::{Heeds, Launch, Shape, Want};
+use crate::servers::{fingerprint, key_of};
+use crate::slots::{Heeds, Shape, Want};
 use crate::stream::Forwarded;
-use crate::upstream::UpstreamError;
 use crate::warm::Story;
+use attempts::Served;
 
 /// A body of this many bytes takes about half a millisecond to edit.
 const LARGE: usize = 512 << 10;
@@ -39,15 +44,21 @@ const LARGE: usize = 512 << 10;
 pub(crate) struct Turn {
     parts: Parts,
     body: Bytes,
-    parsed: Option<Parsed>,
+    parsed: Option<Arc<Parsed>>,
     want: Want,
     shape: Shape,
     story: Option<Arc<Story>>,
     who: Who,
     last_word: bool,
+    /// Whose it is, for a router behind this one.
+    user: Option<Arc<str>>,
+    /// What it says about servers.
+    ask: Ask,
+    /// What its server calls the model, if its client calls it otherwise.
+    model: Option<String>,
 }
 
-/// The server's answer to a turn, as the client gets it; the lease goes with its body.
+/// The server's answer to a turn, as the client gets it; lease and seat go with its body.
 pub(crate) struct Answer {
     pub(crate) parts: http::response::Parts,
     pub(crate) body: Box<Forwarded>,
@@ -62,7 +73,7 @@ impl Turn {
         app: &App,
         request: Request,
         taking: SlotRoute,
-        user: Option<&str>,
+        caller: Caller<'_>,
         record: &mut Record,
     ) -> Result<Self, Refusal> {
         record.anonymous();
@@ -72,19 +83,40 @@ impl Turn {
             if headers::is_compressed(&parts.headers) { (body, None) } else { parse(app, body).await? };
         let (want, who) = match &parsed {
             Some(parsed) => {
-                wanted(parsed, app.config.identity.identify(&parts.headers, parsed, user), record)
+                wanted(parsed, app.config.identity.identify(&parts.headers, parsed, caller.user), record)
             }
             // What can't be edited, as a compressed body can't, has no session, whatever its headers say.
             None => (Want::Anonymous, Who::default()),
         };
-        let owner = want.session().map(SessionId::as_str).or(user);
+        let owner = want.session().map(SessionId::as_str).or(caller.user);
         conversation::name_in(&mut parts.headers, owner);
         let tasks = parsed.as_ref().map_or(1, |parsed| parsed.tasks(taking.lists));
         let resumable = conversation::is_named_in(&parts.headers);
         let shape = Shape { tasks, heeds_slot: taking.heeds_slot, resumable };
-        let has_story = want.session().is_some() && taking.heeds_slot != Heeds::No;
-        let story = if has_story { story(app.chain_key, &body, user).await } else { None };
-        Ok(Self { parts, body, parsed, want, shape, story, who, last_word: taking.last_word })
+        let reading = Reading::of(app, &want, taking.heeds_slot);
+        let (chain, opening) = reading.read(app, &body).await.unzip();
+        let key = match want.session() {
+            Some(session) => Some(key_of(session)),
+            None => opening.flatten().map(|opening| {
+                let model = parsed.as_ref().and_then(Parsed::model);
+                fingerprint(&app.chain_key, opening, model, caller.whole.as_deref())
+            }),
+        };
+        let target = app.servers.target(key, parsed.as_ref().and_then(Parsed::model));
+        let target = target.ok_or_else(|| app.servers.unknown_model())?;
+        let ask = Ask {
+            key,
+            home: None,
+            of: target.of,
+            characters: chain.as_ref().map_or(body.len() as u64, Chain::len),
+            max_output: parsed.as_ref().and_then(Parsed::max_output),
+            again: None,
+        };
+        let user = caller.whole;
+        let story =
+            chain.filter(|_| reading.story).map(|chain| Arc::new(Story { chain, user: user.clone() }));
+        let (parsed, last_word) = (parsed.map(Arc::new), taking.last_word);
+        Ok(Self { parts, body, parsed, want, shape, story, who, last_word, user, ask, model: target.model })
     }
 
     /// The web page that asks, if one does.
@@ -101,7 +133,7 @@ impl Turn {
     pub(crate) fn form(&self) -> Form {
         // Embeddings are never streamed, whatever is asked for.
         let may_stream = self.shape.heeds_slot != Heeds::No;
-        if may_stream && self.parsed.as_ref().is_some_and(Parsed::streams) {
+        if may_stream && self.parsed.as_ref().is_some_and(|parsed| parsed.streams()) {
             Form::Events
         } else {
             Form::Json
@@ -113,75 +145,39 @@ impl Turn {
         self.parts.headers.remove(ACCEPT_ENCODING);
     }
 
-    /// Waits for a slot and sends the request there. Dropped, it is withdrawn.
+    /// Waits for a server and a slot and sends the request there. Dropped, it is withdrawn.
     pub(crate) async fn run(self, app: Arc<App>, dialect: Dialect, mut record: Record) -> Outcome {
         let last_word = self.last_word;
         let answered = tokio::select! {
             biased;
             answered = self.answered(&app, &mut record) => answered,
-            () = app.dispatch.stopped() => Err(Refusal::Stopping),
+            () = app.servers.front().stopped() => Err(Refusal::Stopping),
         };
         match answered {
-            Ok((answer, lease)) => Ok(begun(answer, record, lease, last_word)),
+            Ok(served) => Ok(begun(served, record, last_word)),
             Err(refusal) => {
                 record.refused(refusal.status_in(dialect), &refusal.to_string());
                 Err(refusal)
             }
         }
     }
-
-    async fn answered(
-        self,
-        app: &App,
-        record: &mut Record,
-    ) -> Result<(http::Response<Begun>, Lease), Refusal> {
-        let Self { mut parts, body, parsed, want, shape, story, who, .. } = self;
-        let has_session = want.session().is_some();
-        record.waits();
-        let granted = app.dispatch.acquire(want, shape, story, who).await;
-        let mut lease = granted.map_err(|refused| Refusal::of(refused, app.upstream.address()))?;
-        record.granted(&lease);
-        // Also a wish for HTTP/2 (`Upgrade: h2c`): it is no reason to let a request past the slots.
-        headers::clean_request(&mut parts.headers);
-        let body = edit(parsed, has_session, body, lease.launch).await;
-        // Whatever framing it came in; also when it is empty, lest the server wait for a body.
-        parts.headers.insert(CONTENT_LENGTH, body.len().into());
-        match send(app, Request::from_parts(parts, Body::from(body)), &mut lease).await {
-            Ok(answer) => Ok((answer, lease)),
-            Err(error) => {
-                if matches!(error, UpstreamError::Unreachable { .. } | UpstreamError::Path(_)) {
-                    lease.unsent();
-                }
-                Err(error.into())
-            }
-        }
-    }
 }
 
 /// The server has begun to answer.
-fn begun(answer: http::Response<Begun>, mut record: Record, mut lease: Lease, last_word: bool) -> Answer {
+fn begun(served: Served, mut record: Record, last_word: bool) -> Answer {
+    let Served { answer, mut lease, seat } = served;
     let (mut parts, body) = answer.into_parts();
     record.status(parts.status);
     headers::clean_response(&mut parts.headers);
-    let slot = lease.landed();
-    record.ran_in(slot);
-    record.restored(lease.restored);
+    if let Some(lease) = &mut lease {
+        record.ran_in(lease.landed());
+        record.restored(lease.restored);
+    } else if record.is_passed_on() {
+        record.ran_in(slot_told(&parts.headers));
+    }
     tell(&mut parts.headers, &record);
     let last_word = last_word && is_stream(parts.status, &parts.headers);
-    Answer { body: Box::new(Forwarded::of_turn(body, record, lease, last_word)), parts }
-}
-
-/// The request, with what its slot has to hold put there first.
-async fn send(
-    app: &App,
-    request: Request,
-    lease: &mut Lease,
-) -> Result<http::Response<Begun>, UpstreamError> {
-    lease.sent();
-    let credentials = headers::credentials(request.headers());
-    let filler = Filler { upstream: &app.upstream, shelf: &app.shelf, credentials: &credentials };
-    filler.fill(lease).await?;
-    app.upstream.forward(request).await.map(|answer| answer.map(Begun::from))
+    Answer { body: Box::new(Forwarded::of_turn(body, record, lease, seat, last_word)), parts }
 }
 
 async fn read_body(limit: u64, headers: &HeaderMap, body: Body) -> Result<Bytes, Refusal> {
@@ -230,28 +226,43 @@ async fn parse(app: &App, body: Bytes) -> Result<(Bytes, Option<Parsed>), BodyEr
     };
     let (body, parsed, replaced) = large_aside(size, job).await?;
     if replaced {
-        app.dispatch.note(|totals| totals.billing_lines_replaced += 1);
+        app.servers.front().note(|counts| counts.billing_lines_replaced += 1);
     }
     Ok((body, parsed))
 }
 
-/// What saved states are found by: hashes of the body as the server will get it.
-async fn story(key: ChainKey, body: &Bytes, user: Option<&str>) -> Option<Arc<Story>> {
-    let body = body.clone();
-    let chain = large_aside(body.len(), move || Chain::of(&body, &key)).await?;
-    Some(Arc::new(Story { chain, user: user.map(Arc::from) }))
+/// What the text of a turn is read for.
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    /// Saved states are found by it.
+    story: bool,
+    /// How much it is, for a server's memory.
+    size: bool,
+    /// Its conversation is known by how it begins.
+    opening: bool,
 }
 
-/// A session's slot is the router's to name. What an anonymous client asks for stays: its request was held until
-/// that slot was free.
-async fn edit(parsed: Option<Parsed>, has_session: bool, body: Bytes, launch: Launch) -> Bytes {
-    let Some(parsed) = parsed else { return body };
-    let edit = match (has_session, launch) {
-        (false, _) => SlotEdit::Keep,
-        (true, Launch::Pin { slot, .. }) => SlotEdit::Set(slot.0),
-        (true, Launch::Free { .. }) => SlotEdit::Remove,
-    };
-    large_aside(body.len(), move || parsed.rewrite(&body, edit)).await
+impl Reading {
+    fn of(app: &App, want: &Want, heeds_slot: Heeds) -> Self {
+        let has_text = heeds_slot != Heeds::No;
+        let has_session = want.session().is_some();
+        let fleet = app.config.fleet.as_ref();
+        Self {
+            story: has_text && has_session,
+            size: has_text && fleet.is_some(),
+            opening: has_text && !has_session && fleet.is_some_and(|fleet| fleet.fingerprint),
+        }
+    }
+
+    /// Hashes of the body as the server will get it.
+    async fn read(self, app: &App, body: &Bytes) -> Option<(Chain, Option<Opening>)> {
+        if !self.story && !self.size {
+            return None;
+        }
+        let (key, body) = (app.chain_key, body.clone());
+        let (chain, opening) = large_aside(body.len(), move || Chain::with_opening(&body, &key)).await?;
+        Some((chain, opening.filter(|_| self.opening)))
+    }
 }
 
 /// Does `job` on another thread if it goes over so many bytes that other streams would notice.

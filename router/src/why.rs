@@ -6,6 +6,7 @@ use chrono::{Local, TimeZone};
 use thiserror::Error;
 
 use crate::chain::Part;
+use crate::config;
 use crate::store::{self, ReadError, SavedReread};
 use crate::warm::Cause;
 
@@ -23,12 +24,21 @@ pub enum WhyError {
     Unknown(String),
 }
 
-/// What is told of a session, as lines for a terminal.
+/// What is told of a session, as lines for a terminal. `database` is the router's own; with several servers each has one
+/// more beside it.
 ///
 /// # Errors
-/// If the database can't be read, or does not know the session.
+/// If a database can't be read, or none knows the session.
 pub fn report(database: &Path, session: &str) -> Result<String, WhyError> {
-    let found = store::rereads_of(database, session, TURNS)?;
+    let mut found = store::rereads_of(database, session, TURNS)?;
+    for of_server in config::databases_of_servers(database) {
+        let more = store::rereads_of(&of_server, session, TURNS)?;
+        found.is_known |= more.is_known;
+        found.turns.extend(more.turns);
+        // The session may have moved from one server to another.
+        found.turns.sort_by_key(|turn| std::cmp::Reverse(turn.at));
+        found.turns.truncate(TURNS as usize);
+    }
     if !found.is_known {
         return Err(WhyError::Unknown(session.to_owned()));
     }

@@ -23,7 +23,7 @@ fn dispatch(folder: &tempfile::TempDir) -> Arc<Dispatch> {
     let config = Config::load(&args).expect("the defaults");
     let store = Store::open(&folder.path().join("router.sqlite"), 0).expect("a database").store;
     let (shelf, _) = Shelf::open(&config.warm, ChainKey([0; 16]), Vec::new());
-    let upstream = Upstream::new(&config).expect("an address");
+    let upstream = Upstream::new(&config.upstream, None).expect("an address");
     Dispatch::new(config.policy(), upstream, store, Arc::new(shelf), Remembered::default())
 }
 
@@ -42,7 +42,9 @@ async fn next(body: &mut AxumBody) -> Option<String> {
 fn queued(dispatch: &Arc<Dispatch>) -> Running {
     let dispatch = Arc::clone(dispatch);
     Box::pin(async move {
-        let refused = dispatch.acquire(Want::Anonymous, Shape::default(), None, Who::default()).await;
+        let refused = dispatch
+            .acquire(Want::Anonymous, Shape::default(), None, Who::default(), Instant::now() + 900 * SECOND)
+            .await;
         Err(Refusal::of(refused.expect_err("nobody is granted anything"), String::new()))
     })
 }
@@ -52,7 +54,7 @@ async fn signs_come_after_ten_seconds_and_then_every_fifteen_and_the_end_is_told
     let folder = tempfile::tempdir().expect("a folder");
     let dispatch = dispatch(&folder);
     let begun = Instant::now();
-    let response = respond(queued(&dispatch), manners(Form::Events, false), &dispatch).await;
+    let response = respond(queued(&dispatch), manners(Form::Events, false), &Arc::default()).await;
     assert_eq!((response.status(), begun.elapsed().as_secs()), (StatusCode::OK, 10));
     let mut body = response.into_body();
     for seconds in [10, 25, 40] {
@@ -75,7 +77,7 @@ async fn an_answer_that_comes_in_time_keeps_its_status() {
         sleep(9 * SECOND).await;
         Err(Refusal::Stopping)
     });
-    let response = respond(running, manners(Form::Events, false), &dispatch).await;
+    let response = respond(running, manners(Form::Events, false), &Arc::default()).await;
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
 }
 
@@ -84,9 +86,9 @@ async fn what_is_no_stream_waits_for_its_status_however_long_it_takes() {
     let folder = tempfile::tempdir().expect("a folder");
     let dispatch = dispatch(&folder);
     let begun = Instant::now();
-    let response = respond(queued(&dispatch), manners(Form::Json, false), &dispatch).await;
+    let response = respond(queued(&dispatch), manners(Form::Json, false), &Arc::default()).await;
     assert_eq!((response.status().as_u16(), begun.elapsed().as_secs()), (503, 900));
-    let response = respond(queued(&dispatch), manners(Form::Json, true), &dispatch).await;
+    let response = respond(queued(&dispatch), manners(Form::Json, true), &Arc::default()).await;
     assert_eq!(response.status(), StatusCode::OK);
     assert_eq!(next(&mut response.into_body()).await.as_deref(), Some(" "));
 }
@@ -95,7 +97,8 @@ async fn what_is_no_stream_waits_for_its_status_however_long_it_takes() {
 async fn an_answer_that_is_dropped_leaves_the_queue_at_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let dispatch = dispatch(&folder);
-    let mut body = respond(queued(&dispatch), manners(Form::Events, false), &dispatch).await.into_body();
+    let mut body =
+        respond(queued(&dispatch), manners(Form::Events, false), &Arc::default()).await.into_body();
     next(&mut body).await.expect("a sign");
     assert_eq!(dispatch.snapshot().table.waiting, 1);
     drop(body);
@@ -113,7 +116,7 @@ async fn a_turn_that_is_over_between_two_signs_is_told_at_once() {
             Err(_) => pending().await,
         }
     });
-    let mut body = respond(running, manners(Form::Events, false), &dispatch).await.into_body();
+    let mut body = respond(running, manners(Form::Events, false), &Arc::default()).await.into_body();
     next(&mut body).await.expect("a sign");
     let begun = Instant::now();
     tokio::spawn(async {

@@ -64,11 +64,30 @@ pub struct Chain {
     open: bool,
 }
 
+/// What all requests of one conversation begin with, whatever tools they have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opening {
+    /// Of the system text.
+    pub system: Option<u64>,
+    /// Of the first message.
+    pub first: u64,
+}
+
 impl Chain {
     /// The chain of a JSON body on any route that takes text; `None` if there is no text in it.
     #[must_use]
     pub fn of(body: &Bytes, key: &ChainKey) -> Option<Self> {
+        Self::with_opening(body, key).map(|(chain, _)| chain)
+    }
+
+    /// The same, and what the conversation begins with; without one where that may go on in a later request.
+    #[must_use]
+    pub fn with_opening(body: &Bytes, key: &ChainKey) -> Option<(Self, Option<Opening>)> {
         let found = walk::text_of(body, key)?;
+        let whole_messages = found.messages.len() - usize::from(found.open && !found.messages.is_empty());
+        let first = found.messages.first().filter(|_| whole_messages > 0);
+        let system = found.system.map(|system| system.hash);
+        let opening = first.map(|first| Opening { system, first: first.hash });
         let mut chain = Self { nodes: Vec::new(), open: found.open };
         let mut before = found.rendering;
         let preamble = [(Part::System, found.system), (Part::Tools, found.tools)];
@@ -80,7 +99,7 @@ impl Chain {
             chain.nodes.push(Node { hash: whole.hash, end, part });
             before = Some(whole);
         }
-        (!chain.is_empty()).then_some(chain)
+        (!chain.is_empty()).then_some((chain, opening))
     }
 
     /// From the shortest beginning to the whole.

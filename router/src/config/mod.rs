@@ -40,6 +40,8 @@ use sources::{Environment, PREFIX};
 
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
 const DATABASE: &str = "router.sqlite";
+/// The folder of several servers' databases.
+const SERVERS: &str = "servers";
 const DEFAULT_MAX_BODY: u64 = 256 << 20;
 const DEFAULT_DRAIN: u64 = 30;
 const DEFAULT_EVENT_DAYS: u32 = 30;
@@ -209,6 +211,12 @@ impl Config {
         self.state_dir.join(DATABASE)
     }
 
+    /// The path of one of several servers' own database.
+    #[must_use]
+    pub fn database_of_server(&self, name: &str) -> PathBuf {
+        self.state_dir.join(SERVERS).join(format!("{name}.sqlite"))
+    }
+
     /// The database's path where nothing else is asked for: the other settings may be wrong, and key files unreadable.
     ///
     /// # Errors
@@ -283,6 +291,17 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// The databases of several servers beside `database`, the router's own; in the order of their names.
+#[must_use]
+pub fn databases_of_servers(database: &Path) -> Vec<PathBuf> {
+    let folder = database.with_file_name(SERVERS);
+    let files = std::fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    let mut found: Vec<_> =
+        files.filter(|path| path.extension().is_some_and(|ending| ending == "sqlite")).collect();
+    found.sort_unstable();
+    found
 }
 
 /// One line of TOML.

@@ -19,11 +19,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use chrono::Utc;
-use tokio::sync::{self, Notify, oneshot};
+use tokio::sync::{Notify, oneshot};
 use tracing::{info, warn};
 
 pub use lease::Lease;
-use pace::Pace;
+pub(crate) use pace::Pace;
 pub use queue::Refused;
 use recent::Recent;
 pub use recent::SessionSnapshot;
@@ -47,8 +47,6 @@ pub struct Dispatch {
     wake: Notify,
     /// Something has changed in the table.
     changed: Notify,
-    /// The drain is over: whoever still runs is told so and ends.
-    stopped: sync::watch::Sender<bool>,
     upstream: Upstream,
     store: Store,
     shelf: Arc<Shelf>,
@@ -105,24 +103,12 @@ impl Dispatch {
             pace: Pace::default(),
         };
         let (wake, changed) = (Notify::new(), Notify::new());
-        let stopped = sync::watch::Sender::new(false);
-        Arc::new(Self { state: Mutex::new(state), wake, changed, stopped, upstream, store, shelf, policy })
+        Arc::new(Self { state: Mutex::new(state), wake, changed, upstream, store, shelf, policy })
     }
 
-    /// Refuses everyone who still waits, and has the streams end that still run.
+    /// Refuses everyone who still waits.
     pub fn stop(self: &Arc<Self>) {
-        // First, or those who wait would be taken for clients that have left.
         self.change(|state| state.table.refuse_all(Refusal::Stopping));
-        self.stopped.send_replace(true);
-    }
-
-    /// Ends when the drain is over.
-    pub(crate) fn stopped(&self) -> impl Future<Output = ()> + Send + 'static {
-        let mut stopped = self.stopped.subscribe();
-        async move {
-            // An error means that the dispatcher itself is gone.
-            let _ = stopped.wait_for(|stopped| *stopped).await;
-        }
     }
 
     /// Everything there is to see now.
@@ -141,11 +127,6 @@ impl Dispatch {
             table: state.table.snapshot(Instant::now()),
             totals: state.totals.clone(),
         }
-    }
-
-    /// Counts something that the slot table knows nothing of.
-    pub(crate) fn note(&self, count: impl FnOnce(&mut Totals)) {
-        count(&mut self.lock().totals);
     }
 
     /// The sessions seen last, the last first.

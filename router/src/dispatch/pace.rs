@@ -11,17 +11,17 @@ const WEIGHT: u32 = 8;
 
 /// A moving mean of how long requests have run.
 #[derive(Debug, Default)]
-pub(super) struct Pace(Option<Duration>);
+pub(crate) struct Pace(Option<Duration>);
 
 impl Pace {
     /// A request has run for so long.
-    pub(super) fn ran(&mut self, took: Duration) {
+    pub(crate) fn ran(&mut self, took: Duration) {
         let mean = self.0.map_or(took, |mean| (mean * (WEIGHT - 1) + took) / WEIGHT);
         self.0 = Some(mean.min(Duration::from_secs(86_400)));
     }
 
     /// When `ahead` requests will have gone through `slots` slots, as far as the past tells.
-    pub(super) fn until(&self, ahead: usize, slots: usize) -> Duration {
+    pub(crate) fn until(&self, ahead: usize, slots: usize) -> Duration {
         let seconds = self.0.unwrap_or(UNKNOWN).as_secs_f64() * (ahead as f64 + 1.0) / slots.max(1) as f64;
         Duration::from_secs_f64(seconds.min(LATEST.as_secs_f64())).clamp(SOONEST, LATEST)
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{self, timeout_at};
 
 use super::{Answer, Dispatch, Lease, State, Waiting, Who};
 use crate::slots::{Refusal, Shape, Ticket, Want};
@@ -20,7 +20,8 @@ pub struct Refused {
 }
 
 impl Dispatch {
-    /// Waits until the request may be sent. Dropping the future withdraws it.
+    /// Waits until the request may be sent, but not beyond `until`, when it has waited for `queue.max_wait`. Dropping the
+    /// future withdraws it.
     ///
     /// # Errors
     /// When too many wait already, no slot becomes free in time, the server can't be reached, or the router is stopping.
@@ -30,10 +31,10 @@ impl Dispatch {
         shape: Shape,
         story: Option<Arc<Story>>,
         who: Who,
+        until: time::Instant,
     ) -> Result<Lease, Refused> {
         let (mut place, granted) = self.line_up(want, shape, story, who)?;
-        let max_wait = self.policy.queue.max_wait;
-        let answer = timeout(max_wait, granted).await;
+        let answer = timeout_at(until, granted).await;
         // Whoever has been answered stands in no queue any more.
         place.kept = answer.is_err();
         let why = match answer {
@@ -41,7 +42,7 @@ impl Dispatch {
             Ok(Ok(Err(why))) => why,
             Ok(Err(_)) => Refusal::Stopping,
             Err(_) => {
-                let why = Refusal::TimedOut { after: max_wait };
+                let why = Refusal::TimedOut { after: self.policy.queue.max_wait };
                 place.reason = Some(why);
                 drop(place);
                 why

@@ -9,6 +9,7 @@ use tracing::{info, warn};
 use super::advice::Advice;
 use super::waits::Waits;
 use super::warm::WarmSnapshot;
+use crate::front::Counts;
 use crate::slots::{Action, Fill, Grant, Launch, Reading, Refusal, TableSnapshot};
 use crate::upstream::{Props, Upstream};
 use crate::warm::Standing;
@@ -89,12 +90,9 @@ pub struct Totals {
     pub overwritten: u64,
     /// Slots that were primed first.
     pub primed: u64,
-    /// Signs of life that waiting clients were sent.
-    pub keepalives: u64,
-    /// Streams that had begun and fell silent.
-    pub stalled: u64,
-    /// Requests in which Claude Code's billing line was replaced.
-    pub billing_lines_replaced: u64,
+    /// What was counted in front of the slots, where they are the only ones.
+    #[serde(flatten)]
+    pub(super) front: Option<Counts>,
     /// Probes of `/slots`.
     pub probes: u64,
     /// Prompt tokens the server computed, as its answers say.
@@ -116,6 +114,14 @@ pub struct ServerSnapshot {
     #[serde(flatten)]
     pub(crate) table: TableSnapshot,
     pub(super) totals: Totals,
+}
+
+impl ServerSnapshot {
+    /// With what was counted in front of this server's slots.
+    pub(crate) fn with_front(mut self, counts: Counts) -> Self {
+        self.totals.front = Some(counts);
+        self
+    }
 }
 
 impl Server {

@@ -194,6 +194,10 @@ pub struct Event {
     pub cached: Option<u64>,
     /// Tokens of the saved state its slot was filled with first.
     pub restored: Option<u64>,
+    /// The server, where there are several.
+    pub server: Option<String>,
+    /// Tokens of its conversation that the server had lost.
+    pub lost: Option<u64>,
     /// Why the request failed or was refused.
     pub error: Option<String>,
 }

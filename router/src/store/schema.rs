@@ -90,6 +90,10 @@ pub(super) const MIGRATIONS: &[M<'static>] = &[
     );
     ALTER TABLE events ADD COLUMN restored INTEGER;",
     ),
+    M::up(
+        "ALTER TABLE events ADD COLUMN server TEXT;
+    ALTER TABLE events ADD COLUMN lost INTEGER;",
+    ),
 ];
 
 // `IS` instead of `=`, so that two NULLs are the same server. A request sent without a slot leaves the session the one
@@ -120,8 +124,9 @@ const USE: &str = "
 const LOG: &str = "
     INSERT INTO events (at, method, route, agent_name, session, client_type, asked_slot, slots_seen, slot, action,
                         evicted, waited_ms, status, computed, cached, error, source, conflict, parent, \"window\",
-                        restored)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)";
+                        restored, server, lost)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22,
+            ?23)";
 
 const LOAD: &str = "
     SELECT session, slot, fingerprint, id_task, n_tokens, last_used
@@ -188,6 +193,8 @@ fn log(connection: &Connection, event: &Event) -> rusqlite::Result<()> {
         event.parent,
         event.window,
         event.restored.map(tokens),
+        event.server,
+        event.lost.map(tokens),
     ];
     statement.execute(values).map(drop)
 }

@@ -10,6 +10,19 @@ use serde_json::Value;
 use super::{Upstream, UpstreamError};
 use crate::slots::{Progress, Reading, SeenSlot};
 
+/// What `/health` tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Health {
+    /// It serves.
+    Well,
+    /// It loads its model.
+    Loading,
+    /// Nobody listens there, the connection broke, or a router there can't reach it.
+    Unreachable,
+    /// It does not answer; how long to wait is the caller's to say.
+    Silent,
+}
+
 /// What `/props` tells.
 #[derive(Debug, Clone, Default, Deserialize, PartialEq, Eq)]
 pub struct Props {
@@ -104,6 +117,33 @@ impl Upstream {
 
     async fn blind(&self) -> Reading {
         Reading::Blind(self.props().await.and_then(|props| props.total_slots).filter(|count| *count > 0))
+    }
+
+    /// Asks `/health`.
+    pub async fn health(&self) -> Health {
+        match self.get("/health").await {
+            Ok((StatusCode::SERVICE_UNAVAILABLE, _)) => Health::Loading,
+            // Another router's word for a server that can't be reached.
+            Ok((StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT, _)) => Health::Unreachable,
+            // Whatever else it says, it is there.
+            Ok(_) => Health::Well,
+            Err(UpstreamError::Unreachable { refused: true, .. } | UpstreamError::Broken { .. }) => {
+                Health::Unreachable
+            }
+            // Not a word about the server: a network in trouble, or this process out of file descriptors.
+            Err(_) => Health::Silent,
+        }
+    }
+
+    /// Asks `/v1/models`: every name of every model; `None` if it does not say.
+    pub async fn models(&self) -> Option<Vec<String>> {
+        let listed: Value = self.page("/v1/models").await?;
+        let name = |value: &Value| value.as_str().map(str::to_owned);
+        let names = |model: &Value| {
+            let aliases = model["aliases"].as_array().map_or(&[][..], Vec::as_slice);
+            name(&model["id"]).into_iter().chain(aliases.iter().filter_map(name)).collect::<Vec<_>>()
+        };
+        Some(listed["data"].as_array()?.iter().flat_map(names).collect())
     }
 
     /// Asks `/props`; `None` if there is none.

@@ -21,9 +21,9 @@ use hyper_util::client::legacy::connect::{HttpConnector, capture_connection};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use thiserror::Error;
 
-pub use info::Props;
+pub use info::{Health, Props};
 
-use crate::config::{Config, Upstream as Address};
+use crate::config::{Secret, Upstream as Address};
 
 /// llama-server closes a connection after five idle seconds; one that is given up earlier is never found closed.
 const IDLE: Duration = Duration::from_secs(3);
@@ -74,11 +74,11 @@ pub enum UpstreamError {
 }
 
 impl Upstream {
-    /// A client for the server in `config`. Connects to nothing yet.
+    /// A client for the server at `address`, which wants `key` if there is one. Connects to nothing yet.
     ///
     /// # Errors
     /// When the address or the key can't be written into a request.
-    pub fn new(config: &Config) -> Result<Self, http::Error> {
+    pub fn new(address: &Address, key: Option<&Secret>) -> Result<Self, http::Error> {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT));
@@ -89,17 +89,17 @@ impl Upstream {
             .pool_timer(TokioTimer::new())
             .set_host(false)
             .build(connector);
-        let bearer = |key: &crate::config::Secret| {
+        let bearer = |key: &Secret| {
             let mut value = HeaderValue::from_str(&format!("Bearer {}", key.expose()))?;
             value.set_sensitive(true);
             Ok::<_, http::Error>(value)
         };
         Ok(Self {
             client,
-            authority: config.upstream.authority.parse::<Authority>()?,
-            host: HeaderValue::from_str(&config.upstream.authority)?,
-            key: config.upstream_api_key.as_ref().map(bearer).transpose()?,
-            address: config.upstream.clone(),
+            authority: address.authority.parse::<Authority>()?,
+            host: HeaderValue::from_str(&address.authority)?,
+            key: key.map(bearer).transpose()?,
+            address: address.clone(),
         })
     }
 

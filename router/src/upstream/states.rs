@@ -200,7 +200,7 @@ mod tests {
     fn upstream(address: &str) -> Upstream {
         let args = Args::try_parse_from(["router", "--upstream", &format!("http://{address}")]);
         let config = Config::load(&args.expect("a flag")).expect("a configuration");
-        Upstream::new(&config).expect("an address")
+        Upstream::new(&config.upstream, None).expect("an address")
     }
 
     #[tokio::test]

@@ -1,0 +1,101 @@
+//! How the servers are, and what they are: asked gently, one task for each.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::time::{sleep, timeout};
+
+use super::{Member, Servers};
+use crate::fleet::{Facts, ServerId};
+use crate::upstream::Health;
+
+/// A server is asked so often how it is, ...
+const EVERY: Duration = Duration::from_secs(5);
+/// ... and every so many times also what it is.
+const INTRODUCED_EVERY: u32 = 12;
+/// One at work answers late; one that takes longer has not answered.
+const SILENCE: Duration = Duration::from_secs(3);
+/// A server with nothing of ours to do that has not answered so many times is not there.
+const TRIES: u32 = 2;
+
+/// What one task knows of its server.
+#[derive(Debug, Default)]
+struct Seen {
+    /// It is well, and has said what it is.
+    introduced: bool,
+    /// So many times it has not answered.
+    silent: u32,
+    /// How often it was well since it last said what it is.
+    well: u32,
+}
+
+impl Servers {
+    /// Asks one server for as long as the router runs.
+    pub(super) async fn poll(self: Arc<Self>, server: ServerId) {
+        let mut seen = Seen::default();
+        loop {
+            self.look(server, &mut seen).await;
+            sleep(EVERY).await;
+        }
+    }
+
+    async fn look(self: &Arc<Self>, server: ServerId, seen: &mut Seen) {
+        let member = self.member(server);
+        let health = timeout(SILENCE, member.upstream.health()).await.unwrap_or(Health::Silent);
+        seen.silent = if health == Health::Silent { seen.silent + 1 } else { 0 };
+        match health {
+            Health::Well => {
+                if seen.is_to_be_introduced() {
+                    seen.introduced = self.introduce(server, member).await;
+                }
+                self.change(|state| state.fleet.reached(server, Instant::now()));
+            }
+            Health::Loading => {
+                seen.introduced = false;
+                self.change(|state| state.fleet.loading(server, Instant::now()));
+            }
+            // It may be reading a long prompt of ours: while connections live, silence is no death.
+            Health::Silent if member.is_busy() || seen.silent < TRIES => {}
+            Health::Silent | Health::Unreachable => {
+                seen.introduced = false;
+                self.change(|state| state.fleet.unreachable(server, Instant::now()));
+            }
+        }
+    }
+
+    /// Asks the server what it is; whether it has said so.
+    async fn introduce(self: &Arc<Self>, server: ServerId, member: &Member) -> bool {
+        let props = timeout(SILENCE, member.upstream.props()).await.ok().flatten();
+        let models = match &member.listed {
+            Some(listed) => Some(listed.clone()),
+            None => timeout(SILENCE, member.upstream.models()).await.ok().flatten(),
+        };
+        let complete = props.is_some() && models.is_some();
+        if let Some(models) = &models {
+            member.has(models.clone());
+        }
+        let slots = props.as_ref().and_then(|props| props.total_slots);
+        let facts = Facts {
+            slots,
+            context: props.as_ref().and_then(crate::upstream::Props::context),
+            shared: slots.map(is_shared),
+            models,
+        };
+        self.change(|state| state.fleet.learned(server, facts, Instant::now()));
+        complete
+    }
+}
+
+impl Seen {
+    fn is_to_be_introduced(&mut self) -> bool {
+        self.well = if self.introduced { self.well + 1 } else { 0 };
+        self.well %= INTRODUCED_EVERY;
+        self.well == 0
+    }
+}
+
+/// Whether a server's slots share their memory: without word of its command line, four slots are what llama-server takes
+/// by itself, and then it shares the memory; any other number was asked for, and has it divided.
+fn is_shared(slots: u32) -> bool {
+    slots == 4
+}
