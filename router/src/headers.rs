@@ -209,6 +209,21 @@ mod tests {
     }
 
     #[test]
+    fn whose_a_request_is_comes_from_its_key_first_and_from_the_router_in_front_behind_it() {
+        let taken = |own: Option<&str>, told: Option<&'static str>| {
+            let mut headers = HeaderMap::new();
+            headers.extend(told.map(|told| (USER, HeaderValue::from_static(told))));
+            let user = take_user(&mut headers, own);
+            assert!(headers.is_empty(), "a server must not see it");
+            user
+        };
+        assert_eq!(taken(Some("front"), Some("ann")).as_deref(), Some("front/ann"));
+        assert_eq!(taken(Some("front"), None).as_deref(), Some("front"));
+        assert_eq!(taken(None, Some("ann")).as_deref(), Some("ann"));
+        assert_eq!((taken(None, None), taken(None, Some(""))), (None, None));
+    }
+
+    #[test]
     fn headers_named_by_connection_are_dropped_but_never_the_length_of_the_body() {
         let mut headers = HeaderMap::new();
         headers.insert(CONNECTION, HeaderValue::from_static("close, X-Private, content-length"));

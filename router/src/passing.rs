@@ -67,3 +67,24 @@ fn renamed(uri: &Uri, model: &str) -> Option<Uri> {
     parts.path_and_query = Some(PathAndQuery::try_from(format!("{}?{query}", uri.path())).ok()?);
     Uri::from_parts(parts).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_asked_for_in_the_query_however_that_is_spelled() {
+        let asked = |uri: &str| model_asked(&uri.parse().expect("a URI"));
+        assert_eq!(asked("/props?a=1&model=a-m").as_deref(), Some("a-m"));
+        assert_eq!(asked("/props?m%6fdel=a%2Dm").as_deref(), Some("a-m"));
+        for uri in ["/props", "/props?model=", "/props?models=m", "/props?model"] {
+            assert_eq!(asked(uri), None, "{uri}");
+        }
+    }
+
+    #[test]
+    fn only_the_models_name_is_changed_in_a_query() {
+        let renamed = |uri: &str| renamed(&uri.parse().expect("a URI"), "m").map(|uri| uri.to_string());
+        assert_eq!(renamed("/props?a=1&model=a-m&b").as_deref(), Some("/props?a=1&model=m&b"));
+    }
+}

@@ -347,3 +347,19 @@ proptest! {
         let _ = of(&format!("{{\"messages\":{tail}"));
     }
 }
+
+#[test]
+fn a_conversation_opens_alike_in_all_its_turns_whatever_tools_it_has() {
+    let opening = |body: &Value| Chain::with_opening(&body.to_string().into(), &KEY).unwrap().1;
+    let system = json!({"role": "system", "content": "be brief"});
+    let first = opening(&chat(&[system.clone(), user("hello")]));
+    assert!(first.is_some_and(|opening| opening.system.is_some()));
+    let mut later = chat(&[system.clone(), user("hello"), json!({"role": "assistant", "content": "hi"}), user("go on")]);
+    later["tools"] = json!([{"type": "function", "function": {"name": "read"}}]);
+    assert_eq!(opening(&later), first);
+    assert_ne!(opening(&chat(&[system, user("hi")])), first);
+    assert_ne!(opening(&chat(&[user("hello")])), first);
+    // The end of a plain prompt may go on.
+    assert_eq!(opening(&json!({"prompt": "once upon a time"})), None);
+    assert!(opening(&json!({"prompt": "once upon a time ".repeat(200)})).is_some());
+}

@@ -70,3 +70,34 @@ impl Servers {
         self.ids().filter_map(named).min_by_key(|(_, own)| own.len())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_has_the_same_key_in_every_router() {
+        let key = |session: &str| key_of(&SessionId::new(session).expect("an id"));
+        assert_eq!(key("ann/s"), Key(0xded7_b350_154d_6476_e446_b47f_f19f_efbd));
+        assert_ne!(key("ann/s"), key("bob/s"));
+    }
+
+    #[test]
+    fn conversations_are_told_apart_by_how_they_begin_by_model_and_by_user() {
+        let of = |system, first, model, user| {
+            fingerprint(&ChainKey([7; 16]), Opening { system, first }, model, user)
+        };
+        let one = of(Some(1), 2, Some("m"), None);
+        assert_eq!(one, of(Some(1), 2, Some("m"), None));
+        for other in [
+            of(None, 2, Some("m"), None),
+            of(Some(1), 3, Some("m"), None),
+            of(Some(1), 2, None, None),
+            of(Some(1), 2, Some("m"), Some("ann")),
+            of(Some(1), 2, None, Some("m")),
+        ] {
+            assert_ne!(one, other);
+        }
+        assert_ne!(one, fingerprint(&ChainKey([8; 16]), Opening { system: Some(1), first: 2 }, Some("m"), None));
+    }
+}

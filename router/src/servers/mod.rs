@@ -35,7 +35,7 @@ pub(crate) use snapshot::ServerStatus;
 
 use crate::config;
 use crate::dispatch::AllSaved;
-use crate::fleet::{Fleet, Refusal, ServerId, ServerSpec};
+use crate::fleet::{Facts, Fleet, Refusal, ServerId, ServerSpec};
 use crate::front::Front;
 use crate::store::Store;
 use room::Room;
@@ -72,6 +72,10 @@ impl Servers {
         };
         let mut fleet = Fleet::new(settings.policy, settings.servers.iter().map(spec).collect());
         homes::remember(&mut fleet, &members);
+        for (server, member) in (0_u32..).map(ServerId).zip(&members) {
+            let facts = Facts { models: member.listed.clone(), ..Facts::default() };
+            fleet.learned(server, facts, Instant::now());
+        }
         let several = Several { room: Room::new(fleet), names: settings.names };
         Arc::new(Self { members, several: Some(several), front: Arc::default() })
     }

@@ -1,0 +1,61 @@
+//! Homes: a conversation returns to the server that knows it, and a new one goes where the fewest live.
+use session_slot_tests::Options;
+use session_slot_tests::client::words;
+
+use crate::server_of;
+use crate::stage::Stage;
+
+#[tokio::test]
+async fn a_session_returns_to_its_server_and_reads_only_what_is_new() {
+    let stage = Stage::open(3, &Options::default()).await;
+    let mut sessions = ["s", "t", "u", "v"].map(|id| (stage.talk(id), id, None));
+    for turn in 0..3 {
+        for (session, id, home) in &mut sessions {
+            let answer = session.say(&words(&format!("{id}{turn}x"), 30)).await;
+            let server = home.get_or_insert_with(|| server_of(&answer).to_owned());
+            assert_eq!(server_of(&answer), server, "turn {turn} of {id}");
+            assert!(turn == 0 || answer.prompt_n() < Some(40), "turn {turn} of {id}: {:?}", answer.prompt_n());
+            assert_eq!(answer.header("x-slot-router-evicted"), None);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_new_session_goes_where_the_fewest_live_though_all_servers_look_idle() {
+    let stage = Stage::open(2, &Options::default()).await;
+    let (one, two) = (stage.talk("s").say("hello").await, stage.talk("t").say("hello").await);
+    let mut servers = [server_of(&one), server_of(&two)];
+    servers.sort_unstable();
+    assert_eq!(servers, ["a", "b"]);
+}
+
+#[tokio::test]
+async fn a_conversation_without_a_session_returns_too_and_its_body_stays_as_it_was() {
+    let stage = Stage::open(3, &Options::default()).await;
+    let mut talk = session_slot_tests::Session::anonymous(&stage.router.url()).system("be brief");
+    let server = server_of(&talk.say("hello").await).to_owned();
+    for turn in 0..4 {
+        assert_eq!(server_of(&talk.say("go on").await), server, "turn {turn}");
+    }
+    let received = stage.fake(&server).received();
+    assert_eq!(received.len(), 5);
+    assert!(received.iter().all(|one| one.json()["id_slot"].is_null()));
+}
+
+#[tokio::test]
+async fn sessions_are_at_home_again_after_a_restart_of_the_router() {
+    let folder = tempfile::tempdir().expect("a temporary folder should be possible");
+    let mut stage = Stage::open(3, &Options::default()).await;
+    stage.router = crate::stage::builder(&stage.fakes, "").state_dir(folder.path()).start().await;
+    stage.wait_states(&["up"; 3]).await;
+    let mut homes = Vec::new();
+    for id in ["s", "t", "u", "v"] {
+        homes.push((id, server_of(&stage.talk(id).say("hello").await).to_owned()));
+    }
+    assert!(stage.router.terminate().await.success());
+    stage.router = crate::stage::builder(&stage.fakes, "").state_dir(folder.path()).start().await;
+    stage.wait_states(&["up"; 3]).await;
+    for (id, home) in homes.into_iter().rev() {
+        assert_eq!(server_of(&stage.talk(id).say("hello").await), home, "{id}");
+    }
+}

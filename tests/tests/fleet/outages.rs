@@ -1,0 +1,66 @@
+//! Outages: a turn that no byte of has been answered goes elsewhere, and its client sees nothing of it.
+use session_slot_tests::client::{self, chat_request};
+use session_slot_tests::{Options, Streaming};
+
+use crate::server_of;
+use crate::stage::{Stage, name};
+
+fn other(server: &str) -> &'static str {
+    if server == "a" { "b" } else { "a" }
+}
+
+#[tokio::test]
+async fn the_next_turn_of_a_session_goes_elsewhere_when_its_server_has_died() {
+    let stage = Stage::open(2, &Options::default()).await;
+    let mut talk = stage.talk("s");
+    let home = server_of(&talk.say("hello").await).to_owned();
+    stage.fake(&home).stop().await;
+    assert_eq!(server_of(&talk.say("still there?").await), other(&home));
+    assert_eq!(server_of(&talk.say("and now?").await), other(&home));
+}
+
+#[tokio::test]
+async fn a_turn_whose_connection_breaks_before_its_answer_is_asked_of_another_server_unseen() {
+    let stage = Stage::open(2, &Options::default()).await;
+    let home = server_of(&client::chat(&stage.router.url(), "s", "hello").await).to_owned();
+    let turn = client::send_later(chat_request(&stage.router.url(), "s", "HOLD:x go on"));
+    stage.fake(&home).wait_processing(1).await;
+    stage.fake(other(&home)).release("x");
+    stage.fake(&home).stop().await;
+    let answer = turn.await.expect("the turn should end");
+    assert_eq!((answer.status, server_of(&answer)), (200.try_into().expect("a status"), other(&home)));
+    let log = stage.router.wait_requests(2).await;
+    assert_eq!(log[1]["server"], other(&home), "{:?}", log[1]);
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_before_its_first_event_is_asked_of_another_server_unseen() {
+    let stage = Stage::open(2, &Options::default()).await;
+    let home = server_of(&client::chat(&stage.router.url(), "s", "hello").await).to_owned();
+    let mut body = client::chat_body(Some("s"), "HOLD:x go on");
+    body["stream"] = true.into();
+    let url = format!("{}/v1/chat/completions", stage.router.url());
+    let turn = tokio::spawn(client::stream_json(url, body.to_string()));
+    stage.fake(&home).wait_processing(1).await;
+    stage.fake(other(&home)).release("x");
+    stage.fake(&home).stop().await;
+    let stream: Streaming = turn.await.expect("the turn should begin");
+    let answer = stream.finish().await.expect("the stream should be whole");
+    assert_eq!(server_of(&answer), other(&home));
+    assert!(answer.text().contains("[DONE]"), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn with_all_servers_down_the_client_is_told_when_to_come_back() {
+    let stage = Stage::open(2, &Options::default()).await;
+    for index in 0..2 {
+        stage.fake(&name(index).to_string()).stop().await;
+    }
+    let (mut last, mut tries) = (client::chat(&stage.router.url(), "s", "hello").await, 0);
+    while last.header("retry-after").is_none() && tries < 5 {
+        assert!(last.status.is_server_error(), "{}", last.status);
+        (last, tries) = (client::chat(&stage.router.url(), "s", "hello").await, tries + 1);
+    }
+    assert_eq!(last.status.as_u16(), 503, "{}", last.text());
+    assert!(last.header("retry-after").is_some(), "{}", last.text());
+}
