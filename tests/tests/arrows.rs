@@ -36,11 +36,12 @@ fn mentions(folders: &[&str], words: &[&str]) -> Vec<String> {
     found.collect()
 }
 
-const PURE: [&str; 9] = [
+const PURE: [&str; 10] = [
     "identity/src",
     "src/body",
     "src/chain",
     "src/events.rs",
+    "src/fleet",
     "src/fullness.rs",
     "src/identify",
     "src/slots",
@@ -69,22 +70,30 @@ fn the_pure_modules_know_no_runtime_no_network_no_database_and_no_clock() {
 #[test]
 fn the_pure_modules_import_nothing_of_the_modules_around_them() {
     let outer = [
-        "alive", "config", "dialect", "dispatch", "proxy", "record", "refusal", "serve", "status", "store",
-        "stream", "turn", "upstream",
+        "alive", "config", "dialect", "dispatch", "proxy", "record", "refusal", "serve", "servers", "status",
+        "store", "stream", "turn", "upstream",
     ];
     let paths: Vec<String> = outer.iter().map(|module| format!("crate::{module}")).collect();
     let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
     assert_eq!(mentions(&PURE, &paths), Vec::<String>::new());
 }
 
+/// The files outside `homes` that mention `word`.
+fn strangers_to(word: &str, homes: &[&str]) -> Vec<PathBuf> {
+    let at_home = |file: &PathBuf| homes.iter().any(|home| file.starts_with(router().join("src").join(home)));
+    let elsewhere = sources(&router().join("src")).into_iter().filter(|file| !at_home(file));
+    elsewhere.filter(|file| code(file).contains(word)).collect()
+}
+
 #[test]
 fn only_dispatch_touches_the_slot_table() {
-    let files = sources(&router().join("src"));
-    let elsewhere = files.iter().filter(|file| {
-        !file.starts_with(router().join("src/dispatch")) && !file.starts_with(router().join("src/slots"))
-    });
-    let touching: Vec<_> = elsewhere.filter(|file| code(file).contains("SlotTable")).collect();
-    assert_eq!(touching, Vec::<&PathBuf>::new());
+    assert_eq!(strangers_to("SlotTable", &["dispatch", "slots"]), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn only_servers_touches_the_fleet() {
+    assert_eq!(strangers_to("Fleet::", &["fleet", "servers", "config"]), Vec::<PathBuf>::new());
+    assert_eq!(strangers_to("fleet::Fleet", &["fleet", "servers", "config"]), Vec::<PathBuf>::new());
 }
 
 #[test]

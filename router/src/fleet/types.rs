@@ -10,6 +10,14 @@ pub const CHARACTERS_PER_TOKEN: f64 = 3.5;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ServerId(pub u32);
 
+impl ServerId {
+    /// Its place in lists of all servers.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// What a conversation is known by: a hash of its session's id, or of how its requests begin. The same conversation has
 /// the same key in every router that shares its homes with this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,0 +1,10 @@
+//! The fleet: single scenes, and seeded random schedules.
+
+mod breaking;
+mod budgets;
+mod evictions;
+mod overflows;
+mod returning;
+mod simulation;
+mod spreading;
+mod stage;
