@@ -107,7 +107,7 @@ impl Left {
     /// What the last prompt had must be there again, or all of the new prompt if that is shorter. The answer's own tokens
     /// needn't: agents leave out what a model has only thought. A client that has changed how its conversation begins can't
     /// be told apart from a server that has lost it.
-    fn lost(self, counts: Counts) -> Option<u64> {
+    pub(super) fn lost(self, counts: Counts) -> Option<u64> {
         let needed = self.prompt.min(counts.prompt);
         let is_lost = counts.cached.saturating_add(TOLERANCE) < needed;
         is_lost.then(|| self.tokens.min(counts.prompt) - counts.cached)

@@ -131,6 +131,15 @@ impl Fleet {
         lost
     }
 
+    /// How many tokens of its conversation the server of an attempt has lost, as far as an answer tells that goes on.
+    #[must_use]
+    pub fn lost_so_far(&self, ticket: Ticket, counts: Counts) -> Option<u64> {
+        match self.attempts.get(&ticket)? {
+            Attempt::Sent(sent) => sent.expects?.lost(counts),
+            Attempt::Waits(_) => None,
+        }
+    }
+
     /// A server was asked how it is, and is well. One that was broken still has to show it with a turn.
     pub fn reached(&mut self, server: ServerId, now: Instant) {
         self.health[server.index()].loading = false;

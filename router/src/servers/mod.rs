@@ -107,7 +107,7 @@ impl Servers {
 
     pub(crate) fn member(&self, server: ServerId) -> &Member {
         // A server's id is its place in the configuration.
-        &self.members[server.0 as usize]
+        &self.members[server.index()]
     }
 
     fn ids(&self) -> impl Iterator<Item = ServerId> + use<> {

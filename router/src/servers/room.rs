@@ -93,7 +93,7 @@ impl State {
                 .is_none_or(|models| models.iter().any(|known| **known == **model)),
         };
         let is_up =
-            |server: &ServerId| shown.get(server.0 as usize).is_some_and(|s| s.state == ServerState::Up);
+            |server: &ServerId| shown.get(server.index()).is_some_and(|s| s.state == ServerState::Up);
         let able: Vec<ServerId> = servers.ids().filter(serves).collect();
         able.iter().copied().find(is_up).or_else(|| able.first().copied())
     }

@@ -69,8 +69,8 @@ impl Seat {
 
     /// How many tokens of its conversation the server had lost, as far as an answer tells that goes on.
     pub(crate) fn lost(&self, usage: Usage) -> Option<u64> {
-        let _ = (&self.taken.as_ref()?.placed, counts(usage));
-        None
+        let ticket = self.taken.as_ref()?.placed.ticket;
+        self.servers.change(|state| state.fleet.lost_so_far(ticket, counts(usage)))
     }
 
     /// The server ran the request. How many tokens of its conversation it had lost.
