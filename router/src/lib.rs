@@ -45,6 +45,8 @@ mod fullness;
 mod headers;
 pub mod identify;
 mod linger;
+#[cfg(test)]
+mod logged;
 mod passing;
 mod prepare;
 mod proxy;

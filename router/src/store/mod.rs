@@ -335,32 +335,16 @@ mod tests {
     use tracing::Level;
 
     use super::*;
+    use crate::logged::Logged;
 
     const LONG: Duration = Duration::from_secs(60);
 
     /// The warnings logged on this thread while `job` runs.
     pub(super) fn warnings<T>(job: impl FnOnce() -> T) -> (T, Vec<String>) {
-        #[derive(Clone, Default)]
-        struct Lines(Arc<Mutex<Vec<u8>>>);
-        impl io::Write for Lines {
-            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-                self.0.lock().unwrap().extend_from_slice(bytes);
-                Ok(bytes.len())
-            }
-            fn flush(&mut self) -> io::Result<()> {
-                Ok(())
-            }
-        }
-        let lines = Lines::default();
-        let writer = lines.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(Level::WARN)
-            .with_ansi(false)
-            .with_writer(move || writer.clone())
-            .finish();
-        let result = tracing::subscriber::with_default(subscriber, job);
-        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
-        (result, text.lines().map(str::to_owned).collect())
+        let (logged, listening) = Logged::listen(Level::WARN);
+        let result = job();
+        drop(listening);
+        (result, logged.text().lines().map(str::to_owned).collect())
     }
 
     pub(super) fn at(ms: i64) -> DateTime<Utc> {
