@@ -11,12 +11,14 @@ setup="$("$SCRIPTS/setup-llama.sh")"
 ROUTER_TEST_PYTHON="$(printf '%s\n' "$setup" | sed -n 's/^python=//p')"
 ROUTER_TEST_MODEL="$(printf '%s\n' "$setup" | sed -n 's/^model=//p')"
 ROUTER_TEST_LAUNCHER="$SCRIPTS/llama_server.py"
+setup="$("$SCRIPTS/setup-valkey.sh")"
+ROUTER_TEST_REDIS="${setup#redis=}"
 # Lines NAME=FOLDER.
 ROUTER_TEST_AGENTS="$("$SCRIPTS/setup-agents.sh")"
 # More schedules than a run of `cargo test` alone goes through.
 SIMULATION_SEEDS="${SIMULATION_SEEDS:-1-10000}"
 export SIMULATION_SEEDS
-export ROUTER_TEST_PYTHON ROUTER_TEST_MODEL ROUTER_TEST_LAUNCHER ROUTER_TEST_AGENTS
+export ROUTER_TEST_PYTHON ROUTER_TEST_MODEL ROUTER_TEST_LAUNCHER ROUTER_TEST_AGENTS ROUTER_TEST_REDIS
 
 "$SCRIPTS/build-wasm.sh" --install-toolchain
 

@@ -17,7 +17,7 @@
 //! | [`upstream`] | the HTTP client to llama-server |
 //! | [`store`] | SQLite on its own thread |
 //! | [`shelf`] | the files of saved states |
-//! | `servers` | the servers, and the lock over the fleet; seats |
+//! | `servers` | the servers, the lock over the fleet, seats; what several routers share |
 //! | `front` | what is true whichever server a request goes to |
 //! | `prepare` | what is put into a slot before its request |
 //! | [`usage`] | token counts in passing answers (pure) |

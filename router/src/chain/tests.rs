@@ -354,7 +354,8 @@ fn a_conversation_opens_alike_in_all_its_turns_whatever_tools_it_has() {
     let system = json!({"role": "system", "content": "be brief"});
     let first = opening(&chat(&[system.clone(), user("hello")]));
     assert!(first.is_some_and(|opening| opening.system.is_some()));
-    let mut later = chat(&[system.clone(), user("hello"), json!({"role": "assistant", "content": "hi"}), user("go on")]);
+    let mut later =
+        chat(&[system.clone(), user("hello"), json!({"role": "assistant", "content": "hi"}), user("go on")]);
     later["tools"] = json!([{"type": "function", "function": {"name": "read"}}]);
     assert_eq!(opening(&later), first);
     assert_ne!(opening(&chat(&[system, user("hi")])), first);

@@ -221,7 +221,7 @@ impl Secret {
     }
 
     /// `None` for what could not be sent in a header: it would fail at every request instead of at start.
-    pub(super) fn new(key: &str) -> Option<Self> {
+    pub(crate) fn new(key: &str) -> Option<Self> {
         let sendable = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic());
         sendable.then(|| Self(key.to_owned()))
     }

@@ -98,6 +98,9 @@ mod tests {
         ] {
             assert_ne!(one, other);
         }
-        assert_ne!(one, fingerprint(&ChainKey([8; 16]), Opening { system: Some(1), first: 2 }, Some("m"), None));
+        assert_ne!(
+            one,
+            fingerprint(&ChainKey([8; 16]), Opening { system: Some(1), first: 2 }, Some("m"), None)
+        );
     }
 }

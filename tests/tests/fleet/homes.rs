@@ -14,7 +14,11 @@ async fn a_session_returns_to_its_server_and_reads_only_what_is_new() {
             let answer = session.say(&words(&format!("{id}{turn}x"), 30)).await;
             let server = home.get_or_insert_with(|| server_of(&answer).to_owned());
             assert_eq!(server_of(&answer), server, "turn {turn} of {id}");
-            assert!(turn == 0 || answer.prompt_n() < Some(40), "turn {turn} of {id}: {:?}", answer.prompt_n());
+            assert!(
+                turn == 0 || answer.prompt_n() < Some(40),
+                "turn {turn} of {id}: {:?}",
+                answer.prompt_n()
+            );
             assert_eq!(answer.header("x-slot-router-evicted"), None);
         }
     }

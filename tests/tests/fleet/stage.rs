@@ -43,7 +43,8 @@ impl Stage {
         };
         let as_wanted = |status: &Value| {
             let servers = status["servers"].as_array().cloned().unwrap_or_default();
-            servers.len() == states.len() && servers.iter().zip(states).all(|(server, state)| is(server, state))
+            servers.len() == states.len()
+                && servers.iter().zip(states).all(|(server, state)| is(server, state))
         };
         self.router.wait_status(&format!("servers {states:?}"), as_wanted).await;
     }
