@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::dispatch::{ServerSnapshot, SessionSnapshot};
 use crate::front::Counts;
 use crate::proxy::App;
-use crate::servers::{ServerStatus, Slots};
+use crate::servers::{ServerStatus, SharedStatus, Slots};
 use crate::store::Store;
 
 /// Whoever asks for a save does not wait longer for its end.
@@ -39,6 +39,9 @@ enum Behind {
     Several {
         servers: Vec<ServerStatus>,
         front: Counts,
+        /// What is shared with other routers.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        shared: Option<SharedStatus>,
     },
 }
 
@@ -73,7 +76,7 @@ fn behind(app: &App) -> Behind {
             server: Box::new(dispatch.snapshot().with_front(front)),
             sessions: dispatch.sessions(),
         },
-        None => Behind::Several { servers: app.servers.snapshot(), front },
+        None => Behind::Several { servers: app.servers.snapshot(), front, shared: app.servers.shared() },
     }
 }
 

@@ -259,7 +259,8 @@ impl Reading {
         if !self.story && !self.size {
             return None;
         }
-        let (key, body) = (app.chain_key, body.clone());
+        let (own, body) = (app.chain_key, body.clone());
+        let key = if self.opening { app.servers.opening_key(own).await } else { own };
         let (chain, opening) = large_aside(body.len(), move || Chain::with_opening(&body, &key)).await?;
         Some((chain, opening.filter(|_| self.opening)))
     }

@@ -11,6 +11,7 @@
 //! * `seat`: one attempt of one request at one server;
 //! * `poll`: how the servers are, and what they are;
 //! * `homes`: what earlier runs know of where conversations live;
+//! * `sharing`: where other routers in front of the same servers have their say, through `shared`;
 //! * `snapshot`: what the status page shows.
 
 mod ask;
@@ -20,8 +21,8 @@ mod member;
 mod poll;
 mod room;
 mod seat;
-#[allow(dead_code, reason = "nothing asks for shared homes yet")]
 mod shared;
+mod sharing;
 mod snapshot;
 
 use std::sync::Arc;
@@ -33,6 +34,7 @@ pub(crate) use ask::{Target, fingerprint, key_of};
 pub(crate) use member::{Member, Slots};
 pub(crate) use room::{NoSeat, NotSeated};
 pub(crate) use seat::Seat;
+pub(crate) use shared::Snapshot as SharedStatus;
 pub(crate) use snapshot::ServerStatus;
 
 use crate::config;
@@ -41,6 +43,7 @@ use crate::fleet::{Facts, Fleet, Refusal, ServerId, ServerSpec};
 use crate::front::Front;
 use crate::store::Store;
 use room::Room;
+use shared::Homes;
 
 /// All servers, at least one.
 #[derive(Debug)]
@@ -56,6 +59,8 @@ pub(crate) struct Servers {
 struct Several {
     room: Room,
     names: config::Names,
+    /// Where routers share the homes of conversations.
+    shared: Option<Homes>,
 }
 
 impl Servers {
@@ -78,7 +83,10 @@ impl Servers {
             let facts = Facts { models: member.listed.clone(), ..Facts::default() };
             fleet.learned(server, facts, Instant::now());
         }
-        let several = Several { room: Room::new(fleet), names: settings.names };
+        let names = members.iter().map(|member| Arc::clone(&member.name)).collect();
+        let open = |shared| Homes::open(shared, names, settings.policy.affinity.ttl);
+        let shared = settings.shared.as_ref().map(open);
+        let several = Several { room: Room::new(fleet), names: settings.names, shared };
         Arc::new(Self { members, several: Some(several), front: Arc::default() })
     }
 
@@ -124,6 +132,7 @@ impl Servers {
         }
         if self.several.is_some() {
             tasks.spawn(Arc::clone(self).keep_time());
+            tasks.spawn(Arc::clone(self).share());
             for server in self.ids() {
                 tasks.spawn(Arc::clone(self).poll(server));
             }

@@ -92,8 +92,7 @@ impl State {
                 .models()
                 .is_none_or(|models| models.iter().any(|known| **known == **model)),
         };
-        let is_up =
-            |server: &ServerId| shown.get(server.index()).is_some_and(|s| s.state == ServerState::Up);
+        let is_up = |server: &ServerId| shown.get(server.index()).is_some_and(|s| s.state == ServerState::Up);
         let able: Vec<ServerId> = servers.ids().filter(serves).collect();
         able.iter().copied().find(is_up).or_else(|| able.first().copied())
     }
@@ -105,7 +104,19 @@ impl Servers {
     /// # Errors
     /// When it may go to none.
     pub(crate) async fn seat(self: &Arc<Self>, ask: Ask, until: time::Instant) -> Result<Seat, NotSeated> {
-        let Some(several) = &self.several else { return Ok(Seat::only(self)) };
+        match &self.several {
+            Some(several) => self.seat_shared(several, ask, until).await,
+            None => Ok(Seat::only(self)),
+        }
+    }
+
+    /// The same where there are several, as far as this router knows.
+    pub(super) async fn seat_here(
+        self: &Arc<Self>,
+        several: &Several,
+        ask: Ask,
+        until: time::Instant,
+    ) -> Result<Seat, NotSeated> {
         let of = ask.of.clone();
         let (mut place, seated) = self.line_up(several, ask);
         let answer = timeout_at(until, seated).await;

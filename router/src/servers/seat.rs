@@ -42,6 +42,10 @@ impl Seat {
         Self { servers: Arc::clone(servers), server: placed.server, taken: Some(taken) }
     }
 
+    pub(super) fn server(&self) -> ServerId {
+        self.server
+    }
+
     pub(crate) fn member(&self) -> &Member {
         self.servers.member(self.server)
     }

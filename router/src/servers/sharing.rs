@@ -1,0 +1,79 @@
+//! What other routers in front of the same servers have to say about where a conversation lives, and how full a server is.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::time::{self, sleep};
+
+use super::shared::Homes;
+use super::{NotSeated, Seat, Servers, Several, SharedStatus};
+use crate::chain::ChainKey;
+use crate::fleet::{Ask, Why};
+
+/// So often the routers tell each other what they have at the servers.
+const EVERY: Duration = Duration::from_secs(2);
+
+impl Servers {
+    /// A seat where the conversation lives for all routers. One that has had no home is claimed for its server; if another
+    /// router was first, it goes there.
+    pub(super) async fn seat_shared(
+        self: &Arc<Self>,
+        several: &Several,
+        mut ask: Ask,
+        until: time::Instant,
+    ) -> Result<Seat, NotSeated> {
+        let Some((homes, key)) = several.shared.as_ref().zip(ask.key) else {
+            return self.seat_here(several, ask, until).await;
+        };
+        if ask.again.is_none() {
+            ask.home = homes.home(key).await;
+        }
+        let seat = self.seat_here(several, ask.clone(), until).await?;
+        match seat.why() {
+            Some(Why::New) => {
+                let home = homes.claim(key, seat.server()).await;
+                if home == seat.server() {
+                    return Ok(seat);
+                }
+                drop(seat);
+                self.seat_here(several, Ask { home: Some(home), ..ask }, until).await
+            }
+            Some(Why::Moved { .. }) => {
+                homes.moved(key, seat.server());
+                Ok(seat)
+            }
+            _ => Ok(seat),
+        }
+    }
+
+    /// The key of the hashes by which all routers know conversations that have no session; `own` is this router's.
+    pub(crate) async fn opening_key(&self, own: ChainKey) -> ChainKey {
+        match self.homes() {
+            Some(homes) => homes.hash_key(own).await.unwrap_or(own),
+            None => own,
+        }
+    }
+
+    /// Tells the other routers what this one has at the servers, and hears the same of them.
+    pub(super) async fn share(self: Arc<Self>) {
+        let Some(homes) = self.homes() else { return pending().await };
+        loop {
+            let loads = self.change(|state| state.fleet.loads());
+            homes.publish(&loads).await;
+            // Without a word of them they have nothing there.
+            let others = homes.others().await.unwrap_or_default();
+            self.change(|state| state.fleet.others(&others, Instant::now()));
+            sleep(EVERY).await;
+        }
+    }
+
+    /// How the sharing goes, if there is any.
+    pub(crate) fn shared(&self) -> Option<SharedStatus> {
+        self.homes().map(Homes::state)
+    }
+
+    fn homes(&self) -> Option<&Homes> {
+        self.several.as_ref()?.shared.as_ref()
+    }
+}
