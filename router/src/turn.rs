@@ -56,6 +56,8 @@ pub(crate) struct Turn {
     ask: Ask,
     /// What its server calls the model, if its client calls it otherwise.
     model: Option<String>,
+    /// There are several servers.
+    may_be_tried_again: bool,
 }
 
 /// The server's answer to a turn, as the client gets it; lease and seat go with its body.
@@ -116,7 +118,20 @@ impl Turn {
         let story =
             chain.filter(|_| reading.story).map(|chain| Arc::new(Story { chain, user: user.clone() }));
         let (parsed, last_word) = (parsed.map(Arc::new), taking.last_word);
-        Ok(Self { parts, body, parsed, want, shape, story, who, last_word, user, ask, model: target.model })
+        Ok(Self {
+            parts,
+            body,
+            parsed,
+            want,
+            shape,
+            story,
+            who,
+            last_word,
+            user,
+            ask,
+            model: target.model,
+            may_be_tried_again: app.config.fleet.is_some(),
+        })
     }
 
     /// The web page that asks, if one does.

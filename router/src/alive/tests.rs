@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use super::*;
 use crate::chain::ChainKey;
 use crate::config::{Args, Config};
-use crate::dispatch::{Remembered, Who};
+use crate::dispatch::{Dispatch, Remembered, Who};
 use crate::shelf::Shelf;
 use crate::slots::{Shape, Want};
 use crate::store::Store;
@@ -71,8 +71,6 @@ async fn signs_come_after_ten_seconds_and_then_every_fifteen_and_the_end_is_told
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_comes_in_time_keeps_its_status() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let dispatch = dispatch(&folder);
     let running = Box::pin(async {
         sleep(9 * SECOND).await;
         Err(Refusal::Stopping)
@@ -107,8 +105,6 @@ async fn an_answer_that_is_dropped_leaves_the_queue_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_turn_that_is_over_between_two_signs_is_told_at_once() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let dispatch = dispatch(&folder);
     let (end, ended) = oneshot::channel::<Refusal>();
     let running = Box::pin(async {
         match ended.await {

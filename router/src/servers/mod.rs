@@ -39,7 +39,7 @@ pub(crate) use snapshot::ServerStatus;
 
 use crate::config;
 use crate::dispatch::AllSaved;
-use crate::fleet::{Facts, Fleet, Refusal, ServerId, ServerSpec};
+use crate::fleet::{Eligible, Facts, Fleet, Refusal, ServerId, ServerSpec};
 use crate::front::Front;
 use crate::store::Store;
 use room::Room;
@@ -178,11 +178,12 @@ impl Servers {
         })
     }
 
-    /// The server of a request that takes no slot: its conversation's, the one it names, or one that is up.
+    /// The server of a request that takes no slot: one that has the model it names, its conversation's, or one that is up.
     pub(crate) fn for_passing(&self, target: &Target) -> &Member {
         let Some(several) = &self.several else { return &self.members[0] };
         let state = several.room.lock();
-        let home = target.key.and_then(|key| state.fleet.home(key, Instant::now()));
+        let key = target.key.filter(|_| target.of == Eligible::Any);
+        let home = key.and_then(|key| state.fleet.home(key, Instant::now()));
         let server = home.or_else(|| state.eligible_now(&target.of, self)).unwrap_or(ServerId(0));
         drop(state);
         self.member(server)

@@ -375,13 +375,15 @@ mod tests {
             parent: text("p"),
             window: text("w:0"),
             restored: Some(30),
+            server: Some("a".to_owned()),
+            lost: Some(5),
         };
         write(&db, Write::Event(Box::new(event)));
         let sql = "SELECT concat_ws('|', at, method, route, agent_name, session, client_type, asked_slot,
-                   slots_seen, slot, action, evicted, waited_ms, status, computed, cached, error, source, conflict, parent, \"window\", restored) FROM events";
+                   slots_seen, slot, action, evicted, waited_ms, status, computed, cached, error, source, conflict, parent, \"window\", restored, server, lost) FROM events";
         let row: String = db.query_row(sql, [], |row| row.get(0)).unwrap();
         let expected = "1|POST|/v1/messages|pi|s|tui|-1|0:idle 1:busy|3|evict|t|9223372036854775807|200|10|20|gone|\
-             header:session-id|body:prompt_cache_key|p|w:0|30";
+             header:session-id|body:prompt_cache_key|p|w:0|30|a|5";
         assert_eq!(row, expected);
     }
 

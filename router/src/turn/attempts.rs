@@ -93,7 +93,7 @@ impl Failure {
 
 impl Turn {
     /// The answer of the first attempt that comes to something, or what the last one came to.
-    pub(super) async fn answered(self, app: &App, record: &mut Record) -> Result<Served, Refusal> {
+    pub(super) async fn answered(mut self, app: &App, record: &mut Record) -> Result<Served, Refusal> {
         let mut ask = self.ask.clone();
         let mut tries = Tries::of(app);
         let mut before: Option<Result<Served, Refusal>> = None;
@@ -117,7 +117,7 @@ impl Turn {
         }
     }
 
-    async fn attempt(&self, seat: Seat, until: Instant, record: &mut Record) -> Result<Served, Failure> {
+    async fn attempt(&mut self, seat: Seat, until: Instant, record: &mut Record) -> Result<Served, Failure> {
         match seat.member().slots.clone() {
             Some(slots) => self.direct(&slots, seat, until, record).await,
             None => self.passed_on(seat, record).await,
@@ -126,7 +126,7 @@ impl Turn {
 
     /// At a server whose slots are this router's.
     async fn direct(
-        &self,
+        &mut self,
         slots: &Slots,
         seat: Seat,
         until: Instant,
@@ -152,7 +152,7 @@ impl Turn {
     }
 
     /// At another router, which owns the slots.
-    async fn passed_on(&self, seat: Seat, record: &mut Record) -> Result<Served, Failure> {
+    async fn passed_on(&mut self, seat: Seat, record: &mut Record) -> Result<Served, Failure> {
         if let Some(session) = self.want.session() {
             seat.member().store.record(self.lives_there(session));
         }
@@ -188,7 +188,7 @@ impl Turn {
     }
 
     /// The request as its server gets it.
-    async fn request(&self, slot: SlotEdit, receiver: Receiver) -> Request<Body> {
+    async fn request(&mut self, slot: SlotEdit, receiver: Receiver) -> Request<Body> {
         let body = self.edited(slot, receiver).await;
         let mut parts = self.parts.clone();
         // Also a wish for HTTP/2 (`Upgrade: h2c`): it is no reason to let a request past the slots.
@@ -198,8 +198,9 @@ impl Turn {
         Request::from_parts(parts, Body::from(body))
     }
 
-    async fn edited(&self, slot: SlotEdit, receiver: Receiver) -> Bytes {
-        let body = self.body.clone();
+    async fn edited(&mut self, slot: SlotEdit, receiver: Receiver) -> Bytes {
+        // Where it can't be sent again it is not kept either: it may be large.
+        let body = if self.may_be_tried_again { self.body.clone() } else { std::mem::take(&mut self.body) };
         let Some(parsed) = self.parsed.clone() else { return body };
         let (session, model) = (self.want.session().cloned(), self.model.clone());
         large_aside(body.len(), move || {
