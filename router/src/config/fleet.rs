@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::values::{Secret, Upstream};
-use crate::fleet::{KvSetting, Policy};
+use crate::fleet::{KvSetting, Placement, Policy};
 
 /// Several servers, and how they are used. There is none of this with one server.
 #[derive(Debug, Clone)]
@@ -65,4 +65,69 @@ pub struct Shared {
     pub url: Secret,
     /// Stands in front of every key, so that several pools of servers can share one Valkey or Redis.
     pub prefix: String,
+}
+
+/// What stands in front of all sections, as a file would have it.
+pub(super) fn top_to_toml(fleet: &Fleet) -> String {
+    [
+        super::line("placement", placement(fleet.policy.placement)),
+        super::line("names", names(fleet.names)),
+        super::line("forward_credentials", fleet.forward_credentials),
+    ]
+    .concat()
+}
+
+/// The sections, as a file would have them; paths of key files, and no password.
+pub(super) fn to_toml(fleet: &Fleet) -> String {
+    let servers: String = fleet.servers.iter().map(server_to_toml).collect();
+    let policy = &fleet.policy;
+    let placing = super::placing::to_toml(&policy.affinity, fleet.fingerprint, &policy.budget);
+    let shared = fleet.shared.as_ref().map(super::shared::to_toml);
+    [servers, placing, shared.unwrap_or_default()].concat()
+}
+
+fn server_to_toml(server: &Server) -> String {
+    let path = |path: &PathBuf| path.to_string_lossy().into_owned();
+    let mut text = "\n[[server]]\n".to_owned();
+    text += &super::line("name", &*server.name);
+    text += &super::line("url", server.url.to_string());
+    if let Some(file) = &server.api_key_file {
+        text += &super::line("api_key_file", path(file));
+    }
+    text += &super::line("kv", kv(server.kv));
+    if let Some(tokens) = server.budget_tokens {
+        text += &super::line("budget_tokens", super::integer(tokens));
+    }
+    text += &super::line("weight", server.weight);
+    if let Some(models) = &server.models {
+        text += &super::line("models", models.clone());
+    }
+    text += &super::line("sidecar", server.sidecar);
+    if let Some(dir) = &server.warm_dir {
+        text += &super::line("warm_dir", path(dir));
+    }
+    text
+}
+
+fn placement(placement: Placement) -> &'static str {
+    match placement {
+        Placement::Spread => "spread",
+        Placement::LeastBusy => "least_busy",
+        Placement::RoundRobin => "round_robin",
+    }
+}
+
+fn names(names: Names) -> &'static str {
+    match names {
+        Names::Plain => "plain",
+        Names::Host => "host",
+    }
+}
+
+fn kv(kv: KvSetting) -> &'static str {
+    match kv {
+        KvSetting::Auto => "auto",
+        KvSetting::Shared => "shared",
+        KvSetting::Divided => "divided",
+    }
 }

@@ -8,8 +8,11 @@ mod hygiene;
 mod identity;
 mod keepalive;
 mod keys;
+mod placing;
 mod queue;
 mod seconds;
+mod servers;
+mod shared;
 mod sources;
 mod values;
 mod warm;
@@ -30,12 +33,16 @@ pub use hygiene::{Hygiene, HygieneSettings};
 pub use identity::IdentitySettings;
 pub use keepalive::{KeepAlive, KeepAliveSettings};
 pub use keys::ClientKey;
+pub use placing::{AffinitySettings, BudgetSettings};
 pub use queue::QueueSettings;
+pub use servers::{FleetError, ServerSettings};
+pub use shared::{SharedError, SharedSettings};
 pub use sources::{Args, Command, Settings};
 pub use values::{ByteSize, LogFormat, Secret, Upstream};
 pub use warm::{Warm, WarmSettings};
 pub use watch::{UpstreamSettings, Watch};
 
+use servers::{Around, Behind};
 use sources::{Environment, PREFIX};
 
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
@@ -53,7 +60,7 @@ const LONGEST_DRAIN: u64 = 86_400;
 pub struct Config {
     /// Where the router listens; port 0 lets the system choose.
     pub listen: SocketAddr,
-    /// The llama-server behind the router.
+    /// The llama-server behind the router; means nothing if there is a `fleet`.
     pub upstream: Upstream,
     /// Several servers, instead of `upstream`.
     pub fleet: Option<Fleet>,
@@ -188,6 +195,12 @@ pub enum ConfigError {
     /// A time that can't be 0 is.
     #[error("{0} = 0 makes no sense; give a number of seconds above 0")]
     Zero(&'static str),
+    /// `budget.share` is out of range.
+    #[error("budget.share must be above 0 and at most 1, the share of a server's memory; 0.9 is the default")]
+    Share,
+    /// The servers can't be used as they are given.
+    #[error(transparent)]
+    Fleet(#[from] FleetError),
     /// `drain` is out of range.
     #[error("--drain {0} is longer than a day; it is given in seconds, at most {LONGEST_DRAIN}")]
     Drain(u64),
@@ -245,7 +258,7 @@ impl Config {
         let path = |path: &Path| path.to_string_lossy().into_owned();
         let mut lines = vec![
             line("listen", self.listen.to_string()),
-            watch::to_toml(&self.upstream, &self.upstream_watch),
+            watch::to_toml(self.fleet.is_none().then_some(&self.upstream), &self.upstream_watch),
             line("state_dir", path(&self.state_dir)),
             line("pin", spelling(self.pin)),
             line("concurrent", spelling(self.concurrent)),
@@ -260,12 +273,14 @@ impl Config {
         let files =
             [("api_key_file", &self.api_key_file), ("upstream_api_key_file", &self.upstream_api_key_file)];
         lines.extend(files.iter().filter_map(|(key, file)| Some(line(key, path(file.as_ref()?)))));
+        lines.extend(self.fleet.as_ref().map(fleet::top_to_toml));
         let sections = [
             queue::to_toml(&self.queue),
             warm::to_toml(&self.warm),
             keepalive::to_toml(&self.keep_alive),
             hygiene::to_toml(self.hygiene),
             identity::to_toml(&self.identity),
+            self.fleet.as_ref().map(fleet::to_toml).unwrap_or_default(),
         ];
         lines.concat() + &sections.concat()
     }
@@ -285,7 +300,7 @@ impl Config {
         if !local && self.api_keys.is_empty() && !self.allow_unauthenticated {
             return Err(ConfigError::Unauthenticated { listen: self.listen });
         }
-        if self.upstream.is_reached_at(self.listen) {
+        if self.fleet.is_none() && self.upstream.is_reached_at(self.listen) {
             let upstream = self.upstream.clone();
             return Err(ConfigError::Loop { listen: self.listen, upstream });
         }
@@ -348,28 +363,52 @@ impl Settings {
     }
 
     /// Fills in the defaults and reads the key files.
-    fn into_config(self, mut warnings: Vec<String>) -> Result<Config, ConfigError> {
+    fn into_config(mut self, mut warnings: Vec<String>) -> Result<Config, ConfigError> {
         let key = |option, path: &Option<PathBuf>| {
             path.as_deref().map(|path| Secret::read(option, path)).transpose()
         };
         let state_dir = self.state_dir();
+        let listen = self.listen.unwrap_or(DEFAULT_LISTEN);
+        let fleet = self.take_fleet();
         let upstream = self.upstream.unwrap_or_default();
         let watch = upstream.watch();
+        let queue = self.queue.unwrap_or_default().into_queue();
+        let mut warm = self.warm.unwrap_or_default().into_warm(self.warm_dir);
+        let around = Around {
+            listen,
+            upstream: upstream.url.is_some(),
+            upstream_key: self.upstream_api_key_file.is_some(),
+            warm_dir: warm.dir.as_deref(),
+            max_waiting: queue.max_waiting,
+        };
+        let mut upstream_api_key = key("--upstream-api-key-file", &self.upstream_api_key_file)?;
+        let mut upstream_api_key_file = self.upstream_api_key_file;
+        let mut url = upstream.url.unwrap_or_default();
+        let fleet = match fleet.resolve(&around, &mut warnings)? {
+            Behind::Upstream => None,
+            Behind::Fleet(fleet) => Some(fleet),
+            Behind::One(server) => {
+                url = server.url;
+                (upstream_api_key, upstream_api_key_file) = (server.api_key, server.api_key_file);
+                warm.dir = warm.dir.or(server.warm_dir);
+                None
+            }
+        };
         if watch.end_stalled && watch.stall.is_none() {
             warnings.push("upstream.end_stalled ends nothing without upstream.stall".to_owned());
         }
         Ok(Config {
-            listen: self.listen.unwrap_or(DEFAULT_LISTEN),
+            listen,
             upstream_watch: watch,
-            fleet: None,
-            upstream: upstream.url.unwrap_or_default(),
+            fleet,
+            upstream: url,
             keep_alive: self.keepalive.unwrap_or_default().into_keep_alive()?,
             state_dir,
             pin: self.pin.unwrap_or_default(),
             concurrent: self.concurrent.unwrap_or_default(),
             evict: self.evict.unwrap_or_default(),
-            warm: self.warm.unwrap_or_default().into_warm(self.warm_dir),
-            queue: self.queue.unwrap_or_default().into_queue(),
+            warm,
+            queue,
             max_body: self.max_body.map_or(DEFAULT_MAX_BODY, |ByteSize(bytes)| bytes),
             drain: drain(self.drain.unwrap_or(DEFAULT_DRAIN))?,
             event_days: self.event_days.unwrap_or(DEFAULT_EVENT_DAYS),
@@ -381,8 +420,8 @@ impl Settings {
             api_key_file: self.api_key_file,
             allow_unauthenticated: self.allow_unauthenticated.unwrap_or(false),
             allowed_hosts: host_names(self.allowed_hosts.unwrap_or_default())?,
-            upstream_api_key: key("--upstream-api-key-file", &self.upstream_api_key_file)?,
-            upstream_api_key_file: self.upstream_api_key_file,
+            upstream_api_key,
+            upstream_api_key_file,
             hygiene: self.hygiene.unwrap_or_default().into_hygiene(),
             identity: self.identity.unwrap_or_default().into_rules(&mut warnings),
             warnings,

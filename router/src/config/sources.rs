@@ -10,13 +10,18 @@ use clap::{Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Deserializer, de};
 
 use super::ConfigError;
+use super::fleet::Names;
 use super::hygiene::HygieneSettings;
 use super::identity::IdentitySettings;
 use super::keepalive::KeepAliveSettings;
+use super::placing::{AffinitySettings, BudgetSettings};
 use super::queue::QueueSettings;
+use super::servers::{FleetSettings, ServerSettings};
+use super::shared::SharedSettings;
 use super::values::{ByteSize, LogFormat};
 use super::warm::WarmSettings;
 use super::watch::UpstreamSettings;
+use crate::fleet::Placement;
 use crate::slots::{Concurrent, Evict, PinPolicy};
 
 pub(super) const PREFIX: &str = "SLOT_ROUTER_";
@@ -64,7 +69,7 @@ Each option can also be set in the environment as SLOT_ROUTER_ and its name (SLO
 SLOT_ROUTER_ALLOWED_HOSTS with commas) or in the file (max_body = \"64MiB\", allowed_hosts = [\"gpu.lan\"]).
 Where sessions are looked for, how many requests may wait, what they get meanwhile, what is changed in them for more
 reuse and which states are saved is set in the file only, in its sections [identity], [queue], [keepalive], [hygiene]
-and [warm] (--warm-dir is dir in [warm]). Flags beat the environment, the environment beats the file. An empty
+and [warm] (--warm-dir is dir in [warm]); so are several servers, each in a [[server]] instead of --upstream. Flags beat the environment, the environment beats the file. An empty
 variable counts as absent.";
 
 /// The command line.
@@ -166,6 +171,27 @@ pub struct Settings {
     /// Which states are saved; but for the folder only in the file.
     #[arg(skip)]
     pub warm: Option<WarmSettings>,
+    /// Several servers; this and all that follows only in the file.
+    #[arg(skip)]
+    pub server: Vec<ServerSettings>,
+    /// Where conversations without a home go.
+    #[arg(skip)]
+    pub placement: Option<Placement>,
+    /// How models are called.
+    #[arg(skip)]
+    pub names: Option<Names>,
+    /// Whether the client's credentials reach the servers.
+    #[arg(skip)]
+    pub forward_credentials: Option<bool>,
+    /// How long conversations have a home.
+    #[arg(skip)]
+    pub affinity: Option<AffinitySettings>,
+    /// How much a server is given.
+    #[arg(skip)]
+    pub budget: Option<BudgetSettings>,
+    /// Where routers share the homes.
+    #[arg(skip)]
+    pub shared: Option<SharedSettings>,
 }
 
 impl Settings {
@@ -204,6 +230,26 @@ impl Settings {
             queue: self.queue.or(lower.queue),
             hygiene: self.hygiene.or(lower.hygiene),
             warm: self.warm.or(lower.warm),
+            server: if self.server.is_empty() { lower.server } else { self.server },
+            placement: self.placement.or(lower.placement),
+            names: self.names.or(lower.names),
+            forward_credentials: self.forward_credentials.or(lower.forward_credentials),
+            affinity: self.affinity.or(lower.affinity),
+            budget: self.budget.or(lower.budget),
+            shared: self.shared.or(lower.shared),
+        }
+    }
+
+    /// Takes out what is only said of several servers.
+    pub(super) fn take_fleet(&mut self) -> FleetSettings {
+        FleetSettings {
+            servers: std::mem::take(&mut self.server),
+            placement: self.placement.take(),
+            names: self.names.take(),
+            forward_credentials: self.forward_credentials.take(),
+            affinity: self.affinity.take(),
+            budget: self.budget.take(),
+            shared: self.shared.take(),
         }
     }
 }
@@ -257,11 +303,7 @@ impl Environment {
             allow_unauthenticated: self.get("ALLOW_UNAUTHENTICATED", truth)?,
             allowed_hosts: self.get("ALLOWED_HOSTS", list)?,
             upstream_api_key_file: self.get("UPSTREAM_API_KEY_FILE", path)?,
-            identity: None,
-            keepalive: None,
-            queue: None,
-            hygiene: None,
-            warm: None,
+            ..Settings::default()
         })
     }
 

@@ -95,11 +95,13 @@ impl<'de> Deserialize<'de> for UpstreamSettings {
     }
 }
 
-/// The setting, as a file would have it.
-pub(super) fn to_toml(url: &Upstream, watch: &Watch) -> String {
+/// The setting, as a file would have it; without a URL where there are several servers.
+pub(super) fn to_toml(url: Option<&Upstream>, watch: &Watch) -> String {
     let seconds = |limit: Option<Duration>| seconds::to_toml(limit.unwrap_or_default());
     let mut table = toml::Table::new();
-    table.insert("url".to_owned(), url.to_string().into());
+    if let Some(url) = url {
+        table.insert("url".to_owned(), url.to_string().into());
+    }
     table.insert("stall".to_owned(), seconds(watch.stall));
     table.insert("end_stalled".to_owned(), watch.end_stalled.into());
     table.insert("stuck".to_owned(), seconds(watch.stuck));

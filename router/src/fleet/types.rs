@@ -39,7 +39,8 @@ pub struct Policy {
 }
 
 /// Where a conversation without a home goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Placement {
     /// To the server with the fewest live conversations per slot, then the fewest in flight per slot, then in turn.
     #[default]
@@ -77,7 +78,8 @@ pub struct Budget {
 }
 
 /// A server's KV memory, as the configuration says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum KvSetting {
     /// It is found out.
     #[default]
