@@ -9,7 +9,7 @@ use hyper::body::Frame;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::answers::{Report, data};
+use super::answers::{Report, error_event};
 use super::failure::Failure;
 use super::generation::{Arrival, Generation};
 use super::reply::{Reply, failed, json_or, typed};
@@ -70,19 +70,15 @@ async fn left_and_noticed(shared: &Shared, answer: &mut oneshot::Sender<Result<V
     }
 }
 
-/// The answer begins with the first token: until then there is not even a status. When the
-/// client leaves, hyper drops this future or the body, and the generation in it ends at once.
+/// The answer begins when the request is in its slot (b11549): what goes wrong later is told within it. When the client
+/// leaves, hyper drops this future or the body, and the generation in it ends at once.
 async fn streamed(shared: &Arc<Shared>, request: Request, arrival: Arrival) -> Result<Reply, Failure> {
     let interval = shared.read(|state| state.engine.options.sse_interval);
     let generation = Generation::start(shared, request, arrival).await?;
-    let mut events = Events { generation, interval, closed: false };
-    let first = events.next().await?;
-    let frames = stream::unfold((first, events), |(ready, mut events)| async move {
-        let bytes = match ready {
-            Some(first) => first,
-            None => events.next_or_error().await?,
-        };
-        Some((Ok(Frame::data(bytes)), (None, events)))
+    let events = Events { generation, interval, closed: false };
+    let frames = stream::unfold(events, |mut events| async move {
+        let bytes = events.next_or_error().await?;
+        Some((Ok(Frame::data(bytes)), events))
     });
     Ok(typed("text/event-stream", StreamBody::new(frames).boxed_unsync()))
 }
@@ -124,7 +120,7 @@ impl Events {
         self.next().await.unwrap_or_else(|failure| {
             self.generation.finish();
             self.closed = true;
-            Some(data(&failure.to_json()).into())
+            Some(error_event(self.generation.request.route, &failure).into())
         })
     }
 }

@@ -47,6 +47,11 @@ impl Failure {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
 
+    /// An error that says nothing but that the server is broken.
+    pub(super) fn broken(status: StatusCode) -> Self {
+        Self::new(status, "server_error", "the model fell over")
+    }
+
     /// The disk is full, or the folder is not there.
     pub(super) fn not_saved() -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", "Unable to save slot")

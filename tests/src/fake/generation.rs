@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
+use super::breakage::Breakage;
 use super::failure::Failure;
 use super::records::Launch;
 use super::request::Request;
@@ -75,6 +76,9 @@ impl Generation {
         let ticket = submit(shared, &request, arrival, work);
         // No answer at all: the run ended with the task still in its queue.
         let launch = launched.await.unwrap_or_else(|_| Err(Failure::gone()))?;
+        if shared.read(|state| state.breakage == Some(Breakage::Full)) {
+            shared.update(|state| state.engine.fail_all());
+        }
         let read_ms = shared.read(|state| state.engine.options.pace.read_ms);
         Ok(Self { ticket, request, launch, text: String::new(), said: 0, read_ms })
     }

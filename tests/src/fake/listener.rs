@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, header};
 use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -16,6 +17,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
+use super::breakage::{Cut, reset_at_close, twin};
 use super::options::KeepAlive;
 use super::reply::Reply;
 use super::routes;
@@ -110,7 +112,9 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) {
     let served = AtomicUsize::new(0);
     let streamed = Arc::new(Notify::new());
     let closing = AtomicBool::new(false);
-    let service = service_fn(|request| {
+    let (cut, twin) = (Cut::default(), twin(&stream));
+    let service = service_fn(|mut request: http::Request<Incoming>| {
+        request.extensions_mut().insert(cut.clone());
         let number = served.fetch_add(1, Ordering::Relaxed) + 1;
         let reply = routes::handle(Arc::clone(&shared), request);
         let streamed = Arc::clone(&streamed);
@@ -137,6 +141,11 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) {
     tokio::select! {
         // How a connection ends is the client's business.
         _ = &mut connection => {}
+        () = cut.asked_for() => {
+            if let Some(twin) = twin {
+                reset_at_close(twin);
+            }
+        }
         () = streamed.notified() => {
             closing.store(true, Ordering::Relaxed);
             let _ = timeout(CLOSES_AFTER, connection).await;

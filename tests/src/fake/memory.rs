@@ -39,10 +39,20 @@ impl Engine {
         while self.slots.iter().map(Slot::held_tokens).sum::<usize>() > pool {
             let purgeable = |slot: &&mut Slot| !slot.is_processing() && !slot.tokens.is_empty();
             let Some(slot) = self.slots.iter_mut().find(purgeable) else {
-                let running = self.slots.iter_mut().filter_map(|slot| slot.running.as_mut());
-                return running.for_each(|running| running.failed = true);
+                return self.fail_all();
             };
             slot.clear();
+        }
+    }
+
+    /// All that runs fails, and nothing is left in any slot.
+    pub(super) fn fail_all(&mut self) {
+        for slot in &mut self.slots {
+            slot.clear();
+            if let Some(running) = &mut slot.running {
+                running.failed = true;
+                running.unread = None;
+            }
         }
     }
 }

@@ -5,6 +5,7 @@
 //! `HOLDEND:x` it has said its first token; each until [`FakeLlama::release`]`("x")`.
 mod actions;
 mod answers;
+mod breakage;
 mod choice;
 mod completions;
 mod echo;
@@ -36,6 +37,7 @@ use serde_json::json;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
+pub use breakage::Breakage;
 pub use options::{KeepAlive, Options, Pace, Served};
 pub use records::{Crash, Deed, Launch, Received, Violation, What};
 pub use slot::{Slot, SlotId, TaskId};
@@ -148,6 +150,21 @@ impl FakeLlama {
     /// Whether every route answers 503 "Loading model".
     pub fn loading(&self, loading: bool) {
         self.shared.update(|state| state.loading = loading);
+    }
+
+    /// The server is broken from now on.
+    pub fn breaks(&self, breakage: Breakage) {
+        self.shared.update(|state| state.breakage = Some(breakage));
+    }
+
+    /// It is well again.
+    pub fn mends(&self) {
+        self.shared.update(|state| state.breakage = None);
+    }
+
+    /// The memory that its slots share is full: whatever runs now fails, be it before its first word or in the middle.
+    pub fn overflows(&self) {
+        self.shared.update(|state| state.engine.fail_all());
     }
 
     /// Releases the next event of `/sse-gate`; the text is sent as it is.

@@ -9,6 +9,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
+use super::breakage::{Cut, until_it_answers};
 use super::failure::Failure;
 use super::generation::Arrival;
 use super::records::Received;
@@ -34,6 +35,7 @@ pub(super) async fn handle(shared: Arc<Shared>, mut request: http::Request<Incom
     };
     let body = body.to_bytes();
     let arrival = record(&shared, &parts, body.clone());
+    until_it_answers(&shared).await;
     if let Err(failure) = admitted(&shared, &parts) {
         return failed(&failure);
     }
@@ -134,6 +136,9 @@ async fn get(shared: &Arc<Shared>, path: &str, query: &str) -> Reply {
 async fn post(shared: &Arc<Shared>, parts: &Parts, body: Bytes, arrival: Arrival) -> Reply {
     let path = parts.uri.path();
     if let Some(route) = Route::of(path) {
+        if let Some(reply) = broken(shared, parts).await {
+            return reply;
+        }
         let options = shared.read(|state| state.engine.options.clone());
         return match Request::parse(route, &body, &options) {
             Ok(request) => completions::serve(shared, request, arrival).await,
@@ -149,6 +154,11 @@ async fn post(shared: &Arc<Shared>, parts: &Parts, body: Bytes, arrival: Arrival
             None => failed(&Failure::not_found()),
         },
     }
+}
+
+async fn broken(shared: &Shared, parts: &Parts) -> Option<Reply> {
+    let breakage = shared.read(|state| state.breakage)?;
+    breakage.reply(parts.extensions.get::<Cut>()?).await
 }
 
 /// What browsers ask first.

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, watch};
 
+use super::breakage::Breakage;
 use super::engine::Engine;
 use super::gates::Gates;
 use super::options::Options;
@@ -20,6 +21,7 @@ pub struct State {
     pub(super) engine: Engine,
     pub(super) log: Log,
     pub(super) loading: bool,
+    pub(super) breakage: Option<Breakage>,
     pub(super) last_traffic: Instant,
     /// Which run of the server this is; what belongs to an older one is ignored.
     pub(super) run: u64,
@@ -31,6 +33,7 @@ impl State {
             engine: Engine::new(options, Disk::default()),
             log: Log::default(),
             loading: false,
+            breakage: None,
             last_traffic: Instant::now(),
             run: 0,
         }

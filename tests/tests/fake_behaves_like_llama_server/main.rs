@@ -3,6 +3,7 @@
 mod accounting;
 mod answers;
 mod choosing;
+mod full;
 mod leaving;
 mod memory;
 mod own;

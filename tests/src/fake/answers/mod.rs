@@ -7,6 +7,7 @@ mod responses;
 
 use serde_json::{Value, json};
 
+use super::failure::Failure;
 use super::generation::Generation;
 use super::request::Route;
 
@@ -117,8 +118,17 @@ impl<'a> Report<'a> {
     }
 }
 
+/// The frame of an error within a stream. Only `/v1/messages` has a name for it, and then nothing around the error.
+pub(super) fn error_event(route: Route, failure: &Failure) -> String {
+    let told = failure.to_json();
+    match route {
+        Route::Messages => format!("event: error\ndata: {}\n\n", told["error"]),
+        _ => data(&told),
+    }
+}
+
 /// A frame without a name.
-pub(super) fn data(value: &Value) -> String {
+fn data(value: &Value) -> String {
     format!("data: {value}\n\n")
 }
 
