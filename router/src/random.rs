@@ -17,3 +17,20 @@ impl Random {
         (!from.is_empty()).then(|| from[self.below(from.len())])
     }
 }
+
+/// Runs `schedule` with each seed, and says which one it was if it panics.
+pub(crate) fn for_each_seed(schedule: impl Fn(u64) + std::panic::RefUnwindSafe) {
+    for seed in seeds() {
+        if let Err(panic) = std::panic::catch_unwind(|| schedule(seed)) {
+            eprintln!("repeat it with SIMULATION_SEEDS={seed}-{seed}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+/// `SIMULATION_SEEDS=7-7` repeats the schedule of seed 7; a long range looks for rarer ones.
+fn seeds() -> std::ops::RangeInclusive<u64> {
+    let range = std::env::var("SIMULATION_SEEDS").unwrap_or_else(|_| "1-1000".to_owned());
+    let (first, last) = range.split_once('-').expect("SIMULATION_SEEDS is FIRST-LAST");
+    first.parse().expect("a number")..=last.parse().expect("a number")
+}

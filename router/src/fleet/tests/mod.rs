@@ -8,3 +8,4 @@ mod returning;
 mod simulation;
 mod spreading;
 mod stage;
+mod world;

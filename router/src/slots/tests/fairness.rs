@@ -2,8 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::simulation::{Simulation, for_each_seed};
+use super::simulation::Simulation;
 use super::world::{World, turn};
+use crate::random::for_each_seed;
 use crate::slots::queue::Waiter;
 use crate::slots::{Heeds, PinPolicy, ProbeId, Reading, Shape, Ticket, Want};
 

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use super::world::{Runs, World, ended, turn};
-use crate::random::Random;
+use crate::random::{Random, for_each_seed};
 use crate::slots::{
     Concurrent, Due, End, Evict, Fill, Generation, Grant, Heeds, Launch, LeaseId, PinPolicy, Policy, ProbeId,
     Queue, Reading, Refusal, Shape, SlotId, Start, Ticket, Want,
@@ -367,23 +367,6 @@ impl Simulation {
         }
         panic!("seed {seed}: {} still wait: {:#?}", self.waiting.len(), self.world.table);
     }
-}
-
-/// Runs `schedule` with each seed, and says which one it was if it panics.
-pub(super) fn for_each_seed(schedule: impl Fn(u64) + std::panic::RefUnwindSafe) {
-    for seed in seeds() {
-        if let Err(panic) = std::panic::catch_unwind(|| schedule(seed)) {
-            eprintln!("repeat it with SIMULATION_SEEDS={seed}-{seed}");
-            std::panic::resume_unwind(panic);
-        }
-    }
-}
-
-/// `SIMULATION_SEEDS=7-7` repeats the schedule of seed 7; a long range looks for rarer ones.
-fn seeds() -> std::ops::RangeInclusive<u64> {
-    let range = std::env::var("SIMULATION_SEEDS").unwrap_or_else(|_| "1-1000".to_owned());
-    let (first, last) = range.split_once('-').expect("SIMULATION_SEEDS is FIRST-LAST");
-    first.parse().expect("a number")..=last.parse().expect("a number")
 }
 
 #[test]
