@@ -364,9 +364,6 @@ impl Settings {
 
     /// Fills in the defaults and reads the key files.
     fn into_config(mut self, mut warnings: Vec<String>) -> Result<Config, ConfigError> {
-        let key = |option, path: &Option<PathBuf>| {
-            path.as_deref().map(|path| Secret::read(option, path)).transpose()
-        };
         let state_dir = self.state_dir();
         let listen = self.listen.unwrap_or(DEFAULT_LISTEN);
         let fleet = self.take_fleet();
@@ -381,17 +378,21 @@ impl Settings {
             warm_dir: warm.dir.as_deref(),
             max_waiting: queue.max_waiting,
         };
-        let mut upstream_api_key = key("--upstream-api-key-file", &self.upstream_api_key_file)?;
-        let mut upstream_api_key_file = self.upstream_api_key_file;
-        let mut url = upstream.url.unwrap_or_default();
-        let fleet = match fleet.resolve(&around, &mut warnings)? {
-            Behind::Upstream => None,
-            Behind::Fleet(fleet) => Some(fleet),
-            Behind::One(server) => {
-                url = server.url;
-                (upstream_api_key, upstream_api_key_file) = (server.api_key, server.api_key_file);
+        let (one, fleet) = match fleet.resolve(&around, &mut warnings)? {
+            Behind::Upstream => (None, None),
+            Behind::One(server) => (Some(*server), None),
+            Behind::Fleet(fleet) => (None, Some(fleet)),
+        };
+        let (url, upstream_api_key, upstream_api_key_file) = match one {
+            Some(server) => {
                 warm.dir = warm.dir.or(server.warm_dir);
-                None
+                (server.url, server.api_key, server.api_key_file)
+            }
+            None => {
+                let file = self.upstream_api_key_file;
+                let key =
+                    file.as_deref().map(|file| Secret::read("--upstream-api-key-file", file)).transpose()?;
+                (upstream.url.unwrap_or_default(), key, file)
             }
         };
         if watch.end_stalled && watch.stall.is_none() {

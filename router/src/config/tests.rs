@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod servers;
+
 use clap::Parser;
 
 use super::*;

@@ -9,6 +9,7 @@
 //! * `ask`: what a request says about servers;
 //! * `room`: the lock, and the waiting for room;
 //! * `seat`: one attempt of one request at one server;
+//! * `listening`: the command line of a server on this machine;
 //! * `poll`: how the servers are, and what they are;
 //! * `homes`: what earlier runs know of where conversations live;
 //! * `sharing`: where other routers in front of the same servers have their say, through `shared`;
@@ -17,6 +18,7 @@
 mod ask;
 mod build;
 mod homes;
+mod listening;
 mod member;
 mod poll;
 mod room;
