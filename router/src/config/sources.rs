@@ -69,8 +69,8 @@ Each option can also be set in the environment as SLOT_ROUTER_ and its name (SLO
 SLOT_ROUTER_ALLOWED_HOSTS with commas) or in the file (max_body = \"64MiB\", allowed_hosts = [\"gpu.lan\"]).
 Where sessions are looked for, how many requests may wait, what they get meanwhile, what is changed in them for more
 reuse and which states are saved is set in the file only, in its sections [identity], [queue], [keepalive], [hygiene]
-and [warm] (--warm-dir is dir in [warm]); so are several servers, each in a [[server]] instead of --upstream. Flags beat the environment, the environment beats the file. An empty
-variable counts as absent.";
+and [warm] (--warm-dir is dir in [warm]); several servers are, too, each in a [[server]] instead of --upstream.
+Flags beat the environment, the environment beats the file. An empty variable counts as absent.";
 
 /// The command line.
 #[derive(Debug, Clone, Default, Parser)]
