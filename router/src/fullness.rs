@@ -61,7 +61,7 @@ impl Fault {
         let says = |words: &[&str]| words.iter().any(|words| message.contains(words));
         match status {
             // Also when it is in the words of a full memory: the prompt is longer than the context.
-            ..500 | 501 => Self::Declined,
+            ..=499 | 501 => Self::Declined,
             _ if says(&FULL) => Self::Full,
             _ if says(&NOT_READY) => Self::NotReady,
             503 | 529 if says(&BUSY) => Self::Declined,

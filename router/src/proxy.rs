@@ -117,9 +117,12 @@ async fn forward(app: &Arc<App>, request: Request, path: &str, caller: Caller<'_
             Err(refusal) => refuse(record, &refusal, path),
         };
     }
-    if app.servers.only().is_none() && request.method() == Method::GET && MODELS.contains(&&*route) {
+    if request.method() == Method::GET
+        && MODELS.contains(&&*route)
+        && let Some(models) = app.servers.models()
+    {
         record.status(StatusCode::OK);
-        return status::models(&app.servers.models());
+        return status::json_answer(models);
     }
     let adapts = request.method() == Method::POST && route == ADAPTERS;
     let (member, request) = match passing::server_of(app, request, caller.user) {

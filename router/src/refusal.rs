@@ -49,7 +49,7 @@ pub(crate) enum Refusal {
     #[error("{why}")]
     NotSeated { why: NoSeat, retry_after: Duration },
     #[error("{MEMORY_FULL}: send the request again in a moment")]
-    MemoryFull,
+    Full,
 }
 
 impl From<NotSeated> for Refusal {
@@ -103,7 +103,7 @@ impl Refusal {
                 StatusCode::BAD_GATEWAY
             }
             Self::NotSeated { why: NoSeat::UnknownModel { .. }, .. } => StatusCode::NOT_FOUND,
-            Self::Stopping | Self::Busy { .. } | Self::NotSeated { .. } | Self::MemoryFull => {
+            Self::Stopping | Self::Busy { .. } | Self::NotSeated { .. } | Self::Full => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
         }
@@ -114,7 +114,7 @@ impl Refusal {
         let trouble = Trouble::new(self.status(), self.to_string());
         match self {
             // Codex tries again only after this one.
-            Self::Busy { .. } | Self::MemoryFull => trouble.of_kind("server_error"),
+            Self::Busy { .. } | Self::Full => trouble.of_kind("server_error"),
             Self::NotSeated { why: NoSeat::UnknownModel { .. }, .. } => trouble.of_kind("not_found_error"),
             Self::NotSeated { .. } => trouble.of_kind("server_error"),
             _ => trouble,
@@ -124,13 +124,11 @@ impl Refusal {
     /// In how many seconds it is worth trying again.
     fn retry_after(&self) -> Option<u64> {
         match self {
-            Self::Stopping => Some(2),
+            Self::Full | Self::Stopping => Some(2),
             Self::NotSeated { why: NoSeat::UnknownModel { .. }, .. } => None,
             Self::Busy { retry_after, .. } | Self::NotSeated { retry_after, .. } => {
                 Some(retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0))
             }
-            // Room comes with the end of any other turn there.
-            Self::MemoryFull => Some(5),
             _ => None,
         }
     }

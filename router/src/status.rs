@@ -92,12 +92,6 @@ fn stored(app: &App) -> StoreStatus {
     }
 }
 
-/// Every model of every server, as OpenAI's clients read it.
-pub(crate) fn models(names: &[String]) -> Response {
-    let model = |name: &String| json!({"id": name, "object": "model", "owned_by": "llamacpp"});
-    json_answer(json!({"object": "list", "data": names.iter().map(model).collect::<Vec<_>>()}).to_string())
-}
-
 /// Saves every idle session worth it, for somebody who is about to restart the server; answers when that is done, or
 /// has taken too long.
 pub(crate) async fn save(app: &App) -> Response {
@@ -109,7 +103,7 @@ fn as_json(answer: &impl Serialize) -> Response {
     json_answer(text.unwrap_or_else(|error| json!({"error": error.to_string()}).to_string()))
 }
 
-fn json_answer(text: String) -> Response {
+pub(crate) fn json_answer(text: String) -> Response {
     let mut response = Response::new(Body::from(text));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -2,16 +2,14 @@
 
 use std::hash::Hash;
 use std::sync::Arc;
-use std::time::Duration;
 
 use session_slot_identity::SessionId;
 use sha2::{Digest, Sha256};
 use siphasher::sip128::{Hasher128, SipHasher24};
 
-use super::{NoSeat, NotSeated, Servers};
+use super::Servers;
 use crate::chain::{ChainKey, Opening};
-use crate::config::Names;
-use crate::fleet::{Eligible, Key, ServerId};
+use crate::fleet::{Eligible, Key};
 
 /// Which servers a request may go to, and where its conversation lives.
 #[derive(Debug, Clone)]
@@ -41,33 +39,15 @@ pub(crate) fn fingerprint(key: &ChainKey, opening: Opening, model: Option<&str>,
 }
 
 impl Servers {
-    /// Why a request gets no server whose model none has.
-    pub(crate) fn unknown_model(&self) -> NotSeated {
-        NotSeated { why: NoSeat::UnknownModel { known: self.models() }, retry_after: Duration::ZERO }
-    }
-
     /// Where a request may go that belongs to `key` and asks for `model`. `None`: no server has it.
     pub(crate) fn target(&self, key: Option<Key>, model: Option<&str>) -> Option<Target> {
         let any = Target { key, of: Eligible::Any, model: None };
         let (Some(several), Some(model)) = (&self.several, model) else { return Some(any) };
-        match several.names {
-            Names::Plain => Some(Target { of: Eligible::Model(Arc::from(model)), ..any }),
-            Names::Host => {
-                let (server, own) = self.host_of(model)?;
-                Some(Target { of: Eligible::Only(server), model: Some(own.to_owned()), ..any })
-            }
+        if several.hosts.is_none() {
+            return Some(Target { of: Eligible::Model(Arc::from(model)), ..any });
         }
-    }
-
-    /// The server whose name stands in front of a model's, the longest that does, and the rest.
-    fn host_of<'m>(&self, model: &'m str) -> Option<(ServerId, &'m str)> {
-        let named = |server: ServerId| {
-            let member = self.member(server);
-            let own = model.strip_prefix(&*member.name)?.strip_prefix('-').filter(|own| !own.is_empty())?;
-            let known = member.models().is_none_or(|models| models.iter().any(|known| known == own));
-            known.then_some((server, own))
-        };
-        self.ids().filter_map(named).min_by_key(|(_, own)| own.len())
+        let (server, own) = self.host_of(several, model)?;
+        Some(Target { of: Eligible::Only(server), model: Some(own.to_owned()), ..any })
     }
 }
 

@@ -6,14 +6,14 @@ use std::net::IpAddr;
 use crate::aside::aside;
 
 /// The arguments of a process, and those of its variables that llama-server reads.
-pub type CommandLine = (Vec<String>, Vec<(String, String)>);
+pub(super) type CommandLine = (Vec<String>, Vec<(String, String)>);
 
 /// The command line of the llama-server at `authority` (`host:port`). `None` if it is on another machine, in another
 /// container, of another user, or another program, and on systems without `/proc`. Host names but `localhost` are not
 /// looked up.
 ///
 /// It goes through the processes of this machine on a thread of its own: milliseconds.
-pub async fn command_line(authority: &str) -> Option<CommandLine> {
+pub(super) async fn command_line(authority: &str) -> Option<CommandLine> {
     let (ip, port) = address(authority)?;
     aside(move || own(ip).then(|| process::listening_at(ip, port))?).await
 }

@@ -1,9 +1,12 @@
 //! One server: its client, and its slots where they are this router's.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
 
 use crate::dispatch::Dispatch;
+use crate::fleet::naming;
 use crate::shelf::Shelf;
 use crate::store::{SavedSession, Store};
 use crate::upstream::Upstream;
@@ -22,9 +25,18 @@ pub(crate) struct Member {
     /// The models that the configuration says it has; otherwise it is asked.
     pub(super) listed: Option<Vec<String>>,
     /// Its models, as far as they are known.
-    models: Mutex<Option<Vec<String>>>,
+    catalog: Mutex<Catalog>,
     /// Requests of ours that are there now.
     pub(super) seats: AtomicUsize,
+}
+
+/// What is known of a server's models.
+#[derive(Debug, Default)]
+pub(super) struct Catalog {
+    /// Every name of every one; `None`: not known yet.
+    pub(super) names: Option<Vec<String>>,
+    /// What it last answered to `/v1/models`.
+    pub(super) page: Option<Bytes>,
 }
 
 /// One server's slots, where they are this router's.
@@ -43,7 +55,7 @@ impl Member {
             store,
             remembered: Mutex::default(),
             listed: None,
-            models: Mutex::default(),
+            catalog: Mutex::default(),
             seats: AtomicUsize::new(0),
         }
     }
@@ -55,7 +67,8 @@ impl Member {
 
     /// The same, which has just these models; it is asked if there are none.
     pub(crate) fn listing(self, models: Option<Vec<String>>) -> Self {
-        Self { models: Mutex::new(models.clone()), listed: models, ..self }
+        let catalog = Catalog { names: models.clone(), page: None };
+        Self { catalog: Mutex::new(catalog), listed: models, ..self }
     }
 
     /// Its adapters have been changed: to saved states that is another server.
@@ -67,17 +80,22 @@ impl Member {
 
     /// Its models, as far as they are known.
     pub(super) fn models(&self) -> Option<Vec<String>> {
-        self.models.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.catalog().names.clone()
     }
 
-    pub(super) fn has(&self, models: Vec<String>) {
-        *self.models.lock().unwrap_or_else(PoisonError::into_inner) = Some(models);
+    /// What it answers to `/v1/models`. The names of its models, if that is such an answer, or they are listed.
+    pub(super) fn told(&self, page: Bytes) -> Option<Vec<String>> {
+        let listed = naming::listed(&page);
+        let mut catalog = self.catalog();
+        if listed.is_some() {
+            catalog.page = Some(page);
+        }
+        catalog.names = self.listed.clone().or(listed).or(catalog.names.take());
+        catalog.names.clone()
     }
 
-    /// Its models, under the names that have the server in front.
-    pub(super) fn host_models(&self) -> Vec<String> {
-        let models = self.models().unwrap_or_default();
-        models.iter().map(|model| format!("{}-{model}", self.name)).collect()
+    pub(super) fn catalog(&self) -> MutexGuard<'_, Catalog> {
+        self.catalog.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Something of ours is on its way there.

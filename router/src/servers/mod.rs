@@ -6,6 +6,7 @@
 //! * here: what the rest of the router sees;
 //! * `member`: one server: its client, and its slots where they are this router's;
 //! * `build`: how they come from the configuration;
+//! * `catalog`: the models of all servers, and what they are called;
 //! * `ask`: what a request says about servers;
 //! * `room`: the lock, and the waiting for room;
 //! * `seat`: one attempt of one request at one server;
@@ -17,6 +18,7 @@
 
 mod ask;
 mod build;
+mod catalog;
 mod homes;
 mod listening;
 mod member;
@@ -41,6 +43,7 @@ pub(crate) use snapshot::ServerStatus;
 
 use crate::config;
 use crate::dispatch::AllSaved;
+use crate::fleet::naming::Hosts;
 use crate::fleet::{Eligible, Facts, Fleet, Refusal, ServerId, ServerSpec};
 use crate::front::Front;
 use crate::store::Store;
@@ -60,7 +63,8 @@ pub(crate) struct Servers {
 #[derive(Debug)]
 struct Several {
     room: Room,
-    names: config::Names,
+    /// Servers' names stand in front of models' names.
+    hosts: Option<Hosts>,
     /// Where routers share the homes of conversations.
     shared: Option<Homes>,
 }
@@ -88,7 +92,9 @@ impl Servers {
         let names = members.iter().map(|member| Arc::clone(&member.name)).collect();
         let open = |shared| Homes::open(shared, names, settings.policy.affinity.ttl);
         let shared = settings.shared.as_ref().map(open);
-        let several = Several { room: Room::new(fleet), names: settings.names, shared };
+        let names = members.iter().map(|member| Arc::clone(&member.name));
+        let hosts = (settings.names == config::Names::Host).then(|| Hosts::new(names));
+        let several = Several { room: Room::new(fleet), hosts, shared };
         Arc::new(Self { members, several: Some(several), front: Arc::default() })
     }
 
@@ -166,18 +172,6 @@ impl Servers {
             saved: saved.iter().map(|of_one| of_one.saved).sum(),
             complete: saved.iter().all(|of_one| of_one.complete),
         }
-    }
-
-    /// Every name of every model, sorted.
-    pub(crate) fn models(&self) -> Vec<String> {
-        self.several.as_ref().map_or_else(Vec::new, |several| {
-            let mut models = match several.names {
-                config::Names::Plain => several.room.lock().fleet.models(),
-                config::Names::Host => self.members.iter().flat_map(Member::host_models).collect(),
-            };
-            models.sort_unstable();
-            models
-        })
     }
 
     /// The server of a request that takes no slot: one that has the model it names, its conversation's, or one that is up.

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 
+use super::listening::command_line;
 use super::{Member, Servers};
-use crate::fleet::{Facts, ServerId};
-use crate::upstream::Health;
+use crate::fleet::{Facts, ServerId, kv};
+use crate::upstream::{Health, Upstream};
 
 /// A server is asked so often how it is, ...
 const EVERY: Duration = Duration::from_secs(5);
@@ -66,19 +67,14 @@ impl Servers {
     /// Asks the server what it is; whether it has said so.
     async fn introduce(self: &Arc<Self>, server: ServerId, member: &Member) -> bool {
         let props = timeout(SILENCE, member.upstream.props()).await.ok().flatten();
-        let models = match &member.listed {
-            Some(listed) => Some(listed.clone()),
-            None => timeout(SILENCE, member.upstream.models()).await.ok().flatten(),
-        };
+        let page = timeout(SILENCE, member.upstream.models()).await.ok().flatten();
+        let models = page.and_then(|page| member.told(page));
         let complete = props.is_some() && models.is_some();
-        if let Some(models) = &models {
-            member.has(models.clone());
-        }
         let slots = props.as_ref().and_then(|props| props.total_slots);
         let facts = Facts {
             slots,
             context: props.as_ref().and_then(crate::upstream::Props::context),
-            shared: slots.map(is_shared),
+            shared: is_shared(&member.upstream, slots).await,
             models,
         };
         self.change(|state| state.fleet.learned(server, facts, Instant::now()));
@@ -94,8 +90,9 @@ impl Seen {
     }
 }
 
-/// Whether a server's slots share their memory: without word of its command line, four slots are what llama-server takes
-/// by itself, and then it shares the memory; any other number was asked for, and has it divided.
-fn is_shared(slots: u32) -> bool {
-    slots == 4
+/// Whether a server's slots share their memory: as its command line says, if it can be seen, else as the number of its
+/// slots makes likely.
+async fn is_shared(upstream: &Upstream, slots: Option<u32>) -> Option<bool> {
+    let said = command_line(upstream.authority()).await;
+    said.and_then(|(args, env)| kv::shared(&args, &env)).or(slots.map(kv::likely_shared))
 }

@@ -49,8 +49,8 @@ pub(crate) struct NotSeated {
 /// Why a request gets no server.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum NoSeat {
-    #[error("no server has this model; there are: {}", .known.join(", "))]
-    UnknownModel { known: Vec<String> },
+    #[error("no server has this model; there are: {known}")]
+    UnknownModel { known: String },
     #[error("the server {0} is down: send the request again when it is up")]
     HostDown(Arc<str>),
     #[error("no server can take the request now, those that could are down: send it again in a moment")]

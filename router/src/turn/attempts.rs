@@ -261,7 +261,6 @@ async fn judged(
         lease.declined();
     }
     let is_full = matches!(again, Some(Again::Full { .. }));
-    let instead =
-        if is_full { Err(Refusal::MemoryFull) } else { Ok(Served { answer, lease: None, seat: None }) };
+    let instead = if is_full { Err(Refusal::Full) } else { Ok(Served { answer, lease: None, seat: None }) };
     Err(Failure { again, instead })
 }

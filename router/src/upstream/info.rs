@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use bytes::Bytes;
 use http::StatusCode;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -135,15 +136,10 @@ impl Upstream {
         }
     }
 
-    /// Asks `/v1/models`: every name of every model; `None` if it does not say.
-    pub async fn models(&self) -> Option<Vec<String>> {
-        let listed: Value = self.page("/v1/models").await?;
-        let name = |value: &Value| value.as_str().map(str::to_owned);
-        let names = |model: &Value| {
-            let aliases = model["aliases"].as_array().map_or(&[][..], Vec::as_slice);
-            name(&model["id"]).into_iter().chain(aliases.iter().filter_map(name)).collect::<Vec<_>>()
-        };
-        Some(listed["data"].as_array()?.iter().flat_map(names).collect())
+    /// Asks `/v1/models`; `None` if there is no such page.
+    pub async fn models(&self) -> Option<Bytes> {
+        let (status, page) = self.get("/v1/models").await.ok()?;
+        (status == StatusCode::OK).then_some(page)
     }
 
     /// Asks `/props`; `None` if there is none.

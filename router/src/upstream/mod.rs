@@ -115,6 +115,12 @@ impl Upstream {
         self.address.to_string()
     }
 
+    /// Host and port.
+    #[must_use]
+    pub fn authority(&self) -> &str {
+        self.authority.as_str()
+    }
+
     /// Sends `request`, whose URI is the path and query the client asked for. Host is set here; the router's own key
     /// for the server is added when the request has no credentials.
     ///
