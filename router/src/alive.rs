@@ -40,6 +40,8 @@ pub(crate) struct Manners {
     pub(crate) form: Form,
     pub(crate) keep_alive: KeepAlive,
     pub(crate) stall: Stall,
+    /// A stream in which the server says that its memory is full ends with an error that makes its client try again.
+    pub(crate) tells_full: bool,
 }
 
 /// What the client asked for.
@@ -105,7 +107,10 @@ pub(crate) async fn respond(mut running: Running, manners: Manners, front: &Arc<
 fn whole(outcome: Outcome, manners: Manners, front: &Arc<Front>) -> Response {
     match outcome {
         Err(refusal) => refusal.response(manners.dialect),
-        Ok(Answer { mut parts, body }) if is_stream(parts.status, &parts.headers) => {
+        Ok(Answer { mut parts, mut body }) if is_stream(parts.status, &parts.headers) => {
+            if manners.tells_full {
+                body.sift();
+            }
             let manners = Manners { form: Form::Events, ..manners };
             // Signs of life or an error may be added to it.
             parts.headers.remove(CONTENT_LENGTH);
@@ -190,11 +195,12 @@ impl Alive {
     fn begin(&mut self, outcome: Outcome) -> Option<Bytes> {
         match outcome {
             Err(refusal) => Some(self.end_with(&refusal.trouble())),
-            Ok(Answer { parts, body }) => {
-                let fits = match self.manners.form {
-                    Form::Events => is_stream(parts.status, &parts.headers),
-                    Form::Json => true,
-                };
+            Ok(Answer { parts, mut body }) => {
+                let streams = is_stream(parts.status, &parts.headers);
+                let fits = streams || self.manners.form == Form::Json;
+                if streams && self.manners.tells_full {
+                    body.sift();
+                }
                 self.state = if fits {
                     State::Streaming(body)
                 } else {
@@ -232,6 +238,9 @@ impl Alive {
                 Poll::Ready(Some(self.break_off(between, &Refusal::BrokenOff.trouble())))
             }
             // Several clients take a mere end for a success.
+            Poll::Ready(None) if body.is_full() => {
+                Poll::Ready(Some(self.break_off(true, &Refusal::Full.trouble())))
+            }
             Poll::Ready(None) if body.lacks_last_word() => {
                 let between = body.is_between_events();
                 Poll::Ready(Some(self.break_off(between, &Refusal::BrokenOff.trouble())))

@@ -186,4 +186,4 @@ impl Body for Begun {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

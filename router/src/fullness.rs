@@ -79,9 +79,11 @@ fn parts(event: &[u8]) -> Option<(&[u8], &[u8])> {
         let line = line.trim_ascii_end();
         if let Some(said) = line.strip_prefix(b"event:") {
             name = said.trim_ascii_start();
-        } else if let Some(data) = line.strip_prefix(b"data:").or_else(|| line.strip_prefix(b"error:")) {
-            // The last is how llama-server began such an event once.
+        } else if let Some(data) = line.strip_prefix(b"data:") {
             return Some((name, data.trim_ascii_start()));
+        } else if let Some(data) = line.strip_prefix(b"error:") {
+            // How older builds begin it.
+            return Some((b"error", data.trim_ascii_start()));
         }
     }
     None
@@ -112,7 +114,7 @@ pub(crate) fn first_event<'a>(text: &'a [u8], idle: &[u8]) -> Option<&'a [u8]> {
 }
 
 /// Where the first event ends, with the empty line behind it.
-pub(crate) fn event_end(text: &[u8]) -> Option<usize> {
+fn event_end(text: &[u8]) -> Option<usize> {
     let (unix, other) = (memmem::find(text, b"\n\n"), memmem::find(text, b"\r\n\r\n"));
     match (unix.map(|at| at + 2), other.map(|at| at + 4)) {
         (Some(one), Some(another)) => Some(one.min(another)),
@@ -185,7 +187,7 @@ mod tests {
         for event in [
             format!("data: {{\"error\":{error}}}\n\n"),
             format!("event: error\ndata: {error}\n\n"),
-            format!("error: {{\"error\":{error}}}\r\n\r\n"),
+            format!("error: {error}\n\n"),
         ] {
             assert_eq!(Fault::of_event(event.as_bytes()), Some(Fault::Full), "{event}");
         }

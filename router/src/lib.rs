@@ -21,7 +21,7 @@
 //! | `front` | what is true whichever server a request goes to |
 //! | `prepare` | what is put into a slot before its request |
 //! | [`usage`] | token counts in passing answers (pure) |
-//! | `begin`, `fullness` | whether an answer is one, before and after it has begun |
+//! | `begin`, `fullness`, `sieve`, `sifted` | whether an answer is one, before and after it has begun |
 //! | `proxy`, `turn`, `stream`, `alive`, `events`, `dialect`, `refusal`, `record`, `status` | HTTP in front: requests, answers, errors |
 //! | `passing`, `routes`, `headers`, `conversation`, `linger`, `tunnel` | HTTP in front: what is particular to some requests |
 //! | [`why`] | the command `why`: a session's turns that read too much again |
@@ -58,6 +58,8 @@ mod routes;
 pub mod serve;
 mod servers;
 pub mod shelf;
+mod sieve;
+mod sifted;
 pub mod slots;
 mod status;
 pub mod store;

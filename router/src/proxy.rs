@@ -153,6 +153,7 @@ async fn turn_answer(app: &Arc<App>, mut turn: Turn, dialect: Dialect, record: R
         form: turn.form(),
         keep_alive,
         stall: Stall { after: app.config.upstream_watch.stall, ends: app.config.upstream_watch.end_stalled },
+        tells_full: app.config.fleet.is_some(),
     };
     if manners.may_add() {
         turn.wants_plain_answer();

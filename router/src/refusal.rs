@@ -42,6 +42,9 @@ pub(crate) enum Refusal {
     BrokenOff,
     #[error("llama-server has sent nothing for longer than upstream.stall: send the request again")]
     Stalled,
+    /// Nothing in it reads as if the conversation were too long.
+    #[error("{MEMORY_FULL}: send the request again in a moment")]
+    Full,
     #[error("the router is stopping: send the request again in a moment")]
     Stopping,
     #[error("{reason}")]

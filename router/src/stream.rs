@@ -11,14 +11,16 @@ use tracing::warn;
 use crate::begin::Begun;
 use crate::dispatch::Lease;
 use crate::events::EventStream;
+use crate::fullness::MEMORY_FULL;
 use crate::record::Record;
 use crate::servers::Seat;
+use crate::sifted::SiftedBody;
 use crate::usage::UsageScanner;
 
 /// A body on its way to the client. Dropped before its end, it leaves the lease to be settled by `/slots`.
 #[derive(Debug)]
 pub(crate) struct Forwarded {
-    body: Begun,
+    body: SiftedBody,
     events: EventStream,
     /// It is the answer to a turn.
     of_turn: bool,
@@ -57,10 +59,20 @@ impl Forwarded {
     }
 
     fn new(body: Begun, watch: Watch, of_turn: bool, last_word: bool) -> Self {
-        let watch = Some(watch);
+        let (body, watch) = (SiftedBody::from(body), Some(watch));
         let mut forwarded = Self { body, events: EventStream::default(), of_turn, last_word, watch };
         forwarded.end_if_over();
         forwarded
+    }
+
+    /// It is a stream whose client is to be told in words of the router's own that the server's memory is full.
+    pub(crate) fn sift(&mut self) {
+        self.body.sift();
+    }
+
+    /// The server's memory is full: the stream has ended here, and its client has not been told.
+    pub(crate) fn is_full(&self) -> bool {
+        self.body.is_full()
     }
 
     /// Not a byte has passed.
@@ -110,6 +122,9 @@ impl Forwarded {
 
     fn end(&mut self) {
         let Some(watch) = self.watch.take() else { return };
+        if self.is_full() {
+            return watch.full();
+        }
         if self.lacks_last_word() {
             // What the server does now is for `/slots` to show.
             return watch.broken("the answer ended before its last event");
@@ -156,6 +171,17 @@ impl Watch {
         self.record.failed(reason);
         if let Some(seat) = self.seat {
             seat.broken();
+        }
+    }
+
+    /// The server's memory is full: it has ended this request, and all others that it ran.
+    fn full(mut self) {
+        self.record.failed(MEMORY_FULL);
+        if let Some(lease) = self.lease {
+            lease.declined();
+        }
+        if let Some(seat) = self.seat {
+            seat.full();
         }
     }
 }

@@ -44,6 +44,7 @@ const PURE: [&str; 10] = [
     "src/fleet",
     "src/fullness.rs",
     "src/identify",
+    "src/sieve.rs",
     "src/slots",
     "src/usage.rs",
     "src/warm",

@@ -7,9 +7,11 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
 use super::*;
+use crate::begin::tests as server;
 use crate::chain::ChainKey;
 use crate::config::{Args, Config};
 use crate::dispatch::{Dispatch, Remembered, Who};
+use crate::record::Record;
 use crate::shelf::Shelf;
 use crate::slots::{Shape, Want};
 use crate::store::Store;
@@ -29,7 +31,14 @@ fn dispatch(folder: &tempfile::TempDir) -> Arc<Dispatch> {
 
 fn manners(form: Form, json: bool) -> Manners {
     let keep_alive = KeepAlive { after: Some(10 * SECOND), every: 15 * SECOND, json };
-    Manners { dialect: Dialect::OpenAi, origin: None, form, keep_alive, stall: Stall::default() }
+    Manners {
+        dialect: Dialect::OpenAi,
+        origin: None,
+        form,
+        keep_alive,
+        stall: Stall::default(),
+        tells_full: false,
+    }
 }
 
 async fn next(body: &mut AxumBody) -> Option<String> {
@@ -122,4 +131,56 @@ async fn a_turn_that_is_over_between_two_signs_is_told_at_once() {
     let told = next(&mut body).await.expect("the end");
     assert!(told.contains("the router is stopping"), "{told}");
     assert_eq!((begun.elapsed(), next(&mut body).await), (SECOND, None));
+}
+
+/// A stream of the server's that says one word, and then that its memory is full.
+async fn overflowing(folder: &tempfile::TempDir, error: &str) -> Answer {
+    let events = server::stream(&format!("{WORD}{error}"));
+    let (answer, _) = server::answer(&events).await;
+    let (parts, body) = answer.into_parts();
+    let store = Store::open(&folder.path().join("records.sqlite"), 0).expect("a database").store;
+    let record = Record::new(&store, &http::Method::POST, "/v1/chat/completions");
+    Answer { parts, body: Box::new(Forwarded::passing(body.into(), record)) }
+}
+
+/// All that the client gets.
+async fn told(outcome: Outcome, manners: Manners) -> String {
+    let mut body = respond(Box::pin(async { outcome }), manners, &Arc::default()).await.into_body();
+    let mut text = String::new();
+    while let Some(more) = next(&mut body).await {
+        text += &more;
+    }
+    text
+}
+
+const WORD: &str = "data: {\"content\":\"Context size has been exceeded.\"}\n\n";
+const FULL: &str = r#"{"code":500,"message":"Context size has been exceeded.","type":"server_error"}"#;
+
+#[tokio::test]
+async fn a_memory_that_fills_in_the_middle_of_a_stream_is_told_so_that_the_client_tries_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (dialect, error) in [
+        (Dialect::OpenAi, format!("data: {{\"error\":{FULL}}}\n\n")),
+        (Dialect::Anthropic, format!("event: error\ndata: {FULL}\n\n")),
+        (Dialect::Responses, format!("data: {{\"error\":{FULL}}}\n\n")),
+    ] {
+        let answer = overflowing(&folder, &error).await;
+        let manners = Manners { dialect, tells_full: true, ..manners(Form::Events, false) };
+        let text = told(Ok(answer), manners).await;
+        let events = dialect.events(&Refusal::Full.trouble());
+        let told = text.strip_prefix(WORD).expect("the model's word comes first");
+        assert_eq!(told.as_bytes(), events);
+        assert!(
+            told.contains("service unavailable: the server's memory is full") && !told.contains("ontext")
+        );
+    }
+}
+
+#[tokio::test]
+async fn with_one_server_it_is_told_in_the_servers_own_words() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let error = format!("data: {{\"error\":{FULL}}}\n\n");
+    let answer = overflowing(&folder, &error).await;
+    let text = told(Ok(answer), manners(Form::Events, false)).await;
+    assert!(text.starts_with(&format!("{WORD}{error}")), "{text}");
 }

@@ -12,7 +12,7 @@ use super::*;
 const ERROR: &str = r#"{"code":500,"message":"Context size has been exceeded.","type":"server_error"}"#;
 
 /// An answer of which the head has come, and the server's end of its connection.
-async fn answer(bytes: &str) -> (Response<Incoming>, DuplexStream) {
+pub(crate) async fn answer(bytes: &str) -> (Response<Incoming>, DuplexStream) {
     let (ours, mut server) = duplex(4 << 20);
     let (mut sender, connection) = http1::handshake(TokioIo::new(ours)).await.expect("a connection");
     tokio::spawn(connection);
@@ -29,7 +29,7 @@ async fn verdict(bytes: &str) -> Verdict {
     look(answer).await.0
 }
 
-fn stream(events: &str) -> String {
+pub(crate) fn stream(events: &str) -> String {
     let length = events.len();
     format!(
         "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n{length:x}\r\n{events}\r\n"
