@@ -4,6 +4,7 @@ mod anonymous;
 mod concurrent;
 mod crash;
 mod crowds;
+mod full;
 mod leaving;
 mod restarts;
 mod routes;
