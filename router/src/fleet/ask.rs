@@ -25,8 +25,9 @@ impl Fleet {
         let settles = key.filter(|_| self.policy.affinity.enabled);
         let home_before = settles.and_then(|key| self.homes.settle(key, Some(server)));
         let habits = key.and_then(|key| self.homes.awake(key)).map(|awake| awake.known.habits);
-        let expected = habits.unwrap_or_default().turn(&seeker.ask, &self.servers[server.index()].outputs);
-        Turn { tokens: expected.max(seeker.least), seeker, server, why, home_before }
+        let outputs = &self.servers[server.index()].outputs;
+        let need = habits.unwrap_or_default().need(&seeker.ask, outputs, seeker.least);
+        Turn { seeker, server, why, home_before, need }
     }
 
     fn let_in(&mut self, turn: Turn, now: Instant) {
@@ -120,7 +121,7 @@ impl Fleet {
 
     pub(super) fn room(&self, turn: &Turn) -> Room {
         let others = self.tallies[turn.server.index()].others.reserved;
-        self.servers[turn.server.index()].room(turn.tokens, others, &self.policy.budget)
+        self.servers[turn.server.index()].room(turn.need, others, &self.policy.budget)
     }
 
     /// A waiter leaves the line, and moves nothing.

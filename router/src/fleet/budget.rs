@@ -13,14 +13,23 @@ pub(super) enum Room {
         /// What its caller hears: 0 where no memory is shared.
         told: u64,
     },
-    /// It is larger than all the memory, so the server will refuse it: it needs no room, and gets what there is, so that
-    /// nobody else does until it is over.
+    /// Its prompt alone is larger than all the memory, so the server will refuse it: it needs no room, and gets what there
+    /// is, so that nobody else does until it is over.
     Oversized {
         /// What is left.
         counts: u64,
     },
     /// There isn't.
     TooLittle,
+}
+
+/// What a turn is expected to take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Need {
+    /// Tokens of its prompt.
+    pub(super) prompt: u64,
+    /// Tokens of prompt and answer, at least 1.
+    pub(super) tokens: u64,
 }
 
 impl Kv {
@@ -59,16 +68,15 @@ impl Server {
         }
     }
 
-    /// Whether a turn of so many tokens fits, with what `others` have reserved. What is between the limit and the whole memory
-    /// fits when nothing else is reserved.
-    pub(super) fn room(&self, tokens: u64, others: u64, budget: &Budget) -> Room {
+    /// Whether a turn fits, with what `others` have reserved. One beyond the limit fits when nothing else is reserved.
+    pub(super) fn room(&self, Need { prompt, tokens }: Need, others: u64, budget: &Budget) -> Room {
         let (Some(limit), Kv::Shared { pool }) = (self.limit(budget), self.kv) else {
             return Room::Enough { counts: tokens, told: 0 };
         };
         let left = limit.saturating_sub(self.expected + others);
         let counts = tokens.min(limit);
         match () {
-            () if tokens > pool => Room::Oversized { counts: left },
+            () if prompt > pool => Room::Oversized { counts: left },
             () if counts <= left => Room::Enough { counts, told: counts },
             () => Room::TooLittle,
         }

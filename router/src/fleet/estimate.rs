@@ -1,5 +1,6 @@
 //! How many tokens a turn will take: its prompt, and its answer.
 
+use super::budget::Need;
 use super::types::{Ask, CHARACTERS_PER_TOKEN, Counts};
 
 /// An answer's tokens, before a server has given enough answers to tell.
@@ -56,10 +57,11 @@ impl Habits {
         tokens + ((characters - before) as f64 / rate).ceil() as u64
     }
 
-    /// Tokens of prompt and answer together, at least 1.
-    pub(super) fn turn(&self, ask: &Ask, outputs: &Outputs) -> u64 {
+    /// What a turn takes, and no less than `least`.
+    pub(super) fn need(&self, ask: &Ask, outputs: &Outputs, least: u64) -> Need {
         let output = outputs.expected().max(self.longest).min(ask.max_output.unwrap_or(u64::MAX));
-        self.prompt(ask.characters).saturating_add(output).max(1)
+        let prompt = self.prompt(ask.characters);
+        Need { prompt, tokens: prompt.saturating_add(output).max(least).max(1) }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::budget::Need;
 use super::types::{Again, Ask, ServerId, Ticket, Why};
 
 /// A request that asks for a server.
@@ -25,8 +26,7 @@ pub(super) struct Turn {
     pub(super) why: Why,
     /// Where its conversation lived before it got that server.
     pub(super) home_before: Option<ServerId>,
-    /// Tokens it is expected to take.
-    pub(super) tokens: u64,
+    pub(super) need: Need,
 }
 
 impl Seeker {

@@ -190,7 +190,7 @@ pub enum Output {
         /// The reason.
         why: Refusal,
     },
-    /// A server's breaker has opened: it gets nothing before it has been reached again.
+    /// A server's breaker has opened: it gets nothing before the pause is over, and then one turn to show that it works.
     Opened {
         /// The server.
         server: ServerId,

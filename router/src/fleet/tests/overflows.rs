@@ -44,6 +44,22 @@ fn after_an_overflow_with_nothing_else_in_flight_it_goes_again_after_a_second() 
 }
 
 #[test]
+fn a_turn_that_was_too_large_again_and_again_waits_until_it_is_alone() {
+    let mut stage = Stage::sharing(1000);
+    let other = stage.go(sized(1, 50));
+    let ask = sized(2, 800);
+    let placed = stage.go(ask.clone());
+    stage.end(placed.ticket, Ended::Full);
+    let third = stage.go(sized(3, 50));
+    let ask = again(&ask, placed, &stage);
+    let retry = stage.ask(ask);
+    stage.end(other.ticket, DONE);
+    assert!(stage.waits(retry), "1056 tokens are more than there are, but its prompt is not");
+    stage.end(third.ticket, DONE);
+    assert_eq!(stage.placed[&retry].reserved, 900);
+}
+
+#[test]
 fn it_keeps_its_place_before_those_that_came_later() {
     let mut stage = Stage::sharing(1000);
     let ask = sized(1, 800);

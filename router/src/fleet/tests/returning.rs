@@ -104,6 +104,7 @@ fn it_stays_home_when_all_servers_are_saturated() {
 #[test]
 fn its_own_requests_in_flight_do_not_drive_it_away() {
     let mut stage = Stage::with(2);
+    stage.slots(A, 1);
     stage.fleet.remember(Key(1), A, stage.now);
     let why: Vec<Why> = (0..4).map(|_| stage.go(of(1)).why).collect();
     assert_eq!(why, [Why::Home; 4]);
