@@ -50,10 +50,8 @@ pub(super) async fn keep(link: Arc<Link>, url: Secret, own: String, mut moves: R
 /// refuses them would seem to come and go.
 async fn connect(server: &Server, own: &str) -> Result<Connection, Fault> {
     let mut connection = server.connect().await?;
-    match connection.claim(own, "", Some(LOAD_EXPIRY)).await {
-        Err(Fault::Refused(code)) if code == "ERR" => Err(Fault::TooOld),
-        tried => tried.map(|_| connection),
-    }
+    connection.claim(own, "", Some(LOAD_EXPIRY)).await?;
+    Ok(connection)
 }
 
 /// Writes moves until the connection is lost or the last handle is gone.

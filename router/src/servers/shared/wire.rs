@@ -118,6 +118,8 @@ fn fault(error: &RedisError) -> Fault {
         ErrorKind::Io => Fault::Broken,
         ErrorKind::AuthenticationFailed => Fault::Refused("WRONGPASS".to_owned()),
         ErrorKind::InvalidClientConfig => Fault::BadUrl,
+        // `SET` had no `GET` beside `NX` before.
+        _ if error.detail() == Some("syntax error") => Fault::TooOld,
         _ => Fault::Refused(code(error).unwrap_or("of no name").to_owned()),
     }
 }
@@ -125,4 +127,27 @@ fn fault(error: &RedisError) -> Fault {
 /// A code is a word in capitals; whatever else stands in its place is not for the log.
 fn code(error: &RedisError) -> Option<&str> {
     error.code().filter(|code| code.len() <= 20 && code.bytes().all(|byte| byte.is_ascii_uppercase()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_what_a_server_refuses_only_the_code_is_told() {
+        for (answer, told) in [
+            ("-OOM command not allowed when used memory > 'maxmemory'", "it answers with the error OOM"),
+            ("-ERR max number of clients reached", "it answers with the error ERR"),
+            (
+                "-ERR unknown command 'AUTH', with args beginning with: 'hunter2'",
+                "it answers with the error ERR",
+            ),
+            ("-hunter2 is no password", "it answers with the error of no name"),
+            ("-ERR syntax error", "it is too old: Valkey, or Redis 7.0 or later, is needed"),
+        ] {
+            let answer = redis::parse_redis_value(format!("{answer}\r\n").as_bytes());
+            let error = answer.and_then(redis::Value::extract_error).expect_err("an error");
+            assert_eq!(fault(&error).to_string(), told);
+        }
+    }
 }
