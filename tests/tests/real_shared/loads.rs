@@ -1,0 +1,40 @@
+//! What another router has at the servers counts, as long as it lives.
+use crate::server_of;
+use crate::stage::{Stage, sessions, wait_shared};
+
+#[tokio::test]
+#[ignore = "needs a real Valkey or Redis: scripts/test.sh"]
+async fn what_a_router_had_at_the_servers_counts_for_the_other_one_until_it_was_killed() {
+    let stage = Stage::open().await;
+    let [one, two] = &stage.fronts;
+    let home = server_of(&stage.talk("s", 0).say("hello").await);
+    two.wait_status("a session of the other router", |status| sessions(status, &home) == 1).await;
+    // Alone, it would begin in turn, and might choose the same server.
+    for id in ["t", "u"] {
+        assert_eq!(stage.talk(id, 1).say("hello").await.status, 200);
+    }
+    let status = two.status().await;
+    let spread = (sessions(&status, "a"), sessions(&status, "b"));
+    assert!(spread == (1, 2) || spread == (2, 1), "{spread:?}");
+    one.kill().await;
+    wait_shared(two, "connected", 1).await;
+    let left = |status: &serde_json::Value| sessions(status, "a") + sessions(status, "b") == 2;
+    two.wait_status("only its own sessions", left).await;
+}
+
+#[tokio::test]
+#[ignore = "needs a real Valkey or Redis: scripts/test.sh"]
+async fn the_conversations_of_a_router_that_was_killed_go_on_at_home_through_the_other_one() {
+    let stage = Stage::open().await;
+    let mut talks = Vec::new();
+    for id in ["s", "t", "u"] {
+        let mut talk = stage.talk(id, 0);
+        let home = server_of(&talk.say("hello").await);
+        talks.push((talk, home));
+    }
+    stage.fronts[0].kill().await;
+    talks.rotate_left(1);
+    for (talk, home) in &mut talks {
+        assert_eq!(&crate::say(talk, &stage.fronts[1].url()).await, home);
+    }
+}
