@@ -31,7 +31,8 @@ impl Servers {
         }
         let seat = self.seat_here(several, ask.clone(), until).await?;
         match seat.why() {
-            Some(Why::New) => {
+            // Also of an old home that only this router knew, or the Valkey has forgotten.
+            Some(Why::New | Why::Home) if ask.home.is_none() && ask.again.is_none() => {
                 let home = homes.claim(key, seat.server()).await;
                 if home == seat.server() {
                     return Ok(seat);

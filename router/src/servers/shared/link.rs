@@ -18,7 +18,7 @@ pub(crate) struct Snapshot {
     pub(crate) state: State,
     /// For how long that has been so.
     pub(crate) since_s: u64,
-    /// How often the router's own copy had to do.
+    /// How many requests had to do with the router's own copy.
     pub(crate) fell_back: u64,
     /// Routers that were seen to share them, with this one.
     pub(crate) routers: usize,
@@ -50,7 +50,7 @@ struct Now {
     since: Instant,
     /// The log says that there is none.
     told: bool,
-    /// How often the router's own copy had to do before this.
+    /// How many requests had to do with the router's own copy before this.
     fell_back: u64,
 }
 
@@ -109,7 +109,7 @@ impl Link {
         });
     }
 
-    /// The router's own copy had to do.
+    /// A request had to do with the router's own copy.
     pub(super) fn fell_back(&self) {
         self.fell_back.fetch_add(1, Ordering::Relaxed);
     }

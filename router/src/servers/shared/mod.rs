@@ -84,8 +84,12 @@ impl Homes {
     /// time to live.
     pub(crate) async fn home(&self, key: Key) -> Option<ServerId> {
         let (name, ttl) = (self.inner.keys.home(key), self.inner.ttl);
-        let home = self.in_time(|mut wire| async move { wire.get(&name, ttl).await }).await?;
-        self.server(&home?)
+        let get = |mut wire: wire::Connection| async move { wire.get(&name, ttl).await };
+        let answer = self.inner.link.ask(self.inner.patience, get).await;
+        if answer.is_none() {
+            self.inner.link.fell_back();
+        }
+        self.server(&answer??)
     }
 
     /// Where a conversation lives from now on that has had no home: at this `server`, unless another router was first.
@@ -94,7 +98,7 @@ impl Homes {
         let (name, ttl) = (self.inner.keys.home(key), self.inner.ttl);
         let claim =
             move |mut wire: wire::Connection| async move { wire.claim(&name, &home, Some(ttl)).await };
-        match self.in_time(claim).await {
+        match self.inner.link.ask(self.inner.patience, claim).await {
             None | Some(None) => server,
             Some(Some(taken)) => match self.server(&taken) {
                 Some(home) => home,
@@ -154,18 +158,6 @@ impl Homes {
     /// Whether they are shared now.
     pub(crate) fn state(&self) -> Snapshot {
         self.inner.link.snapshot()
-    }
-
-    /// An answer that a request waits for; counted where there is none.
-    async fn in_time<T, F>(&self, question: impl FnOnce(wire::Connection) -> F) -> Option<T>
-    where
-        F: Future<Output = Result<T, fault::Fault>>,
-    {
-        let answer = self.inner.link.ask(self.inner.patience, question).await;
-        if answer.is_none() {
-            self.inner.link.fell_back();
-        }
-        answer
     }
 
     async fn agree(&self, patience: Duration, proposal: ChainKey) -> Option<ChainKey> {
