@@ -51,8 +51,6 @@ pub(crate) enum Refusal {
     Busy { reason: String, retry_after: Duration },
     #[error("{why}")]
     NotSeated { why: NoSeat, retry_after: Duration },
-    #[error("{MEMORY_FULL}: send the request again in a moment")]
-    Full,
 }
 
 impl From<NotSeated> for Refusal {
