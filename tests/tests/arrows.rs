@@ -36,7 +36,7 @@ fn mentions(folders: &[&str], words: &[&str]) -> Vec<String> {
     found.collect()
 }
 
-const PURE: [&str; 10] = [
+const PURE: [&str; 11] = [
     "identity/src",
     "src/body",
     "src/chain",

@@ -1,6 +1,9 @@
 //! Several servers: which one a turn goes to, and what becomes of it when that one fails.
+mod full;
 mod homes;
+mod names;
 mod outages;
+mod sidecars;
 mod stage;
 
 use session_slot_tests::Answer;

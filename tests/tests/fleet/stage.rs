@@ -20,9 +20,15 @@ impl Stage {
     /// The same with more in the router's configuration, before its servers.
     pub(crate) async fn with(count: usize, options: &Options, more: &str) -> Self {
         let fakes: Vec<_> = (0..count).map(|_| FakeLlama::start(options.clone())).collect();
-        let router = builder(&fakes, more).start().await;
+        Self::before(fakes, more, Some(MODELS)).await
+    }
+
+    /// A router in front of these, which have the models that `models` says, or are asked.
+    pub(crate) async fn before(fakes: Vec<FakeLlama>, more: &str, models: Option<&str>) -> Self {
+        let urls: Vec<_> = fakes.iter().map(FakeLlama::url).collect();
+        let router = builder_for(&urls, more, models.unwrap_or_default()).start().await;
         let stage = Self { fakes, router };
-        stage.wait_states(&vec!["up"; count]).await;
+        stage.wait_states(&vec!["up"; stage.fakes.len()]).await;
         stage
     }
 
@@ -50,14 +56,21 @@ impl Stage {
     }
 }
 
+/// What tests call the model is no matter in most of them.
+const MODELS: &str = "models = [\"m\", \"fake-model\"]\n";
+
 /// A router in front of `fakes`.
 pub(crate) fn builder(fakes: &[FakeLlama], more: &str) -> RouterBuilder {
+    let urls: Vec<_> = fakes.iter().map(FakeLlama::url).collect();
+    builder_for(&urls, more, MODELS)
+}
+
+/// A router in front of servers there, with `each` in the section of every one.
+pub(crate) fn builder_for(urls: &[String], more: &str, each: &str) -> RouterBuilder {
     let mut config = format!("{more}\n");
-    for (index, fake) in fakes.iter().enumerate() {
+    for (index, url) in urls.iter().enumerate() {
         let name = name(index);
-        // What tests call the model is no matter here.
-        let models = r#"["m", "fake-model"]"#;
-        writeln!(config, "[[server]]\nname = \"{name}\"\nurl = \"{}\"\nmodels = {models}", fake.url())
+        writeln!(config, "[[server]]\nname = \"{name}\"\nurl = \"{url}\"\n{each}")
             .expect("a string can be written to");
     }
     Router::in_front_of("").no_upstream_flag().config(&config)

@@ -1,0 +1,70 @@
+//! Models: which servers have one, and what they are called.
+use serde_json::{Value, json};
+use session_slot_tests::client::{self, Outgoing};
+use session_slot_tests::fake::Served;
+use session_slot_tests::{Answer, FakeLlama, Options};
+
+use crate::server_of;
+use crate::stage::Stage;
+
+fn serving(alias: &str) -> Options {
+    Options { served: Served { alias: alias.to_owned(), ..Served::default() }, ..Options::default() }
+}
+
+async fn asked(stage: &Stage, model: &str) -> Answer {
+    let body = json!({"model": model, "messages": [{"role": "user", "content": "hello"}]});
+    client::send(Outgoing::post(format!("{}/v1/chat/completions", stage.router.url()), body.to_string()))
+        .await
+}
+
+fn ids(answer: &Answer) -> Vec<String> {
+    let listed = answer.json()["data"].as_array().cloned().unwrap_or_default();
+    listed.iter().filter_map(|model| model["id"].as_str().map(str::to_owned)).collect()
+}
+
+async fn small_and_large(more: &str) -> Stage {
+    let fakes: Vec<_> = ["small", "large"].map(|alias| FakeLlama::start(serving(alias))).into();
+    Stage::before(fakes, more, None).await
+}
+
+#[tokio::test]
+async fn a_request_goes_to_a_server_that_has_its_model_and_an_unknown_one_is_told_which_there_are() {
+    let stage = small_and_large("").await;
+    for _ in 0..2 {
+        assert_eq!(server_of(&asked(&stage, "large").await), "b");
+        assert_eq!(server_of(&asked(&stage, "small").await), "a");
+    }
+    let unknown = asked(&stage, "huge").await;
+    assert_eq!(unknown.status.as_u16(), 404);
+    assert!(
+        unknown.text().contains("large, small") && !unknown.text().contains("huge"),
+        "{}",
+        unknown.text()
+    );
+    let models = client::get(format!("{}/v1/models", stage.router.url())).await;
+    assert_eq!(ids(&models), ["small", "large"]);
+}
+
+#[tokio::test]
+async fn a_servers_name_in_front_of_a_model_chooses_the_server_and_is_not_sent_on() {
+    let stage = small_and_large("names = \"host\"").await;
+    let answer = asked(&stage, "b-large").await;
+    assert_eq!((answer.status.as_u16(), server_of(&answer)), (200, "b"), "{}", answer.text());
+    let received = stage.fake("b").received();
+    assert_eq!(received.last().map(|one| one.json()["model"].clone()), Some(Value::from("large")));
+    assert_eq!(asked(&stage, "a-large").await.status.as_u16(), 404, "a copy elsewhere is another model");
+    let models = client::get(format!("{}/v1/models", stage.router.url())).await;
+    assert_eq!(ids(&models), ["a-small", "b-large"]);
+}
+
+#[tokio::test]
+async fn a_host_that_is_down_is_told_by_name_and_no_other_one_is_taken() {
+    let stage = small_and_large("names = \"host\"").await;
+    stage.fake("b").stop().await;
+    // The first finds it out.
+    asked(&stage, "b-large").await;
+    let answer = asked(&stage, "b-large").await;
+    assert_eq!(answer.status.as_u16(), 503, "{}", answer.text());
+    assert!(answer.text().contains("the server b is down"), "{}", answer.text());
+    assert_eq!(stage.fake("a").received().len(), 0);
+}
