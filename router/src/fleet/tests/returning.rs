@@ -31,6 +31,19 @@ fn it_has_no_home_any_more_after_it_was_idle_for_the_time_allowed() {
 }
 
 #[test]
+fn when_very_many_have_been_idle_for_too_long_none_of_them_has_a_home() {
+    let affinity = Affinity { max_sessions: 500, ..policy().affinity };
+    let mut stage = Stage::under(Policy { affinity, ..policy() }, 3);
+    (1..=300).for_each(|key| _ = stage.turn(of(key)));
+    stage.now += Duration::from_secs(1800);
+    assert_eq!(stage.home(300), None);
+    assert_eq!(stage.turn(of(300)).why, Why::New);
+    (0..5).for_each(|_| stage.wait(0.0));
+    let live: u64 = stage.fleet.loads().iter().map(|load| load.live).sum();
+    assert_eq!(live, 1);
+}
+
+#[test]
 fn a_turn_in_flight_keeps_its_conversation_however_long_it_takes() {
     let mut stage = Stage::with(3);
     let long = stage.go(of(1));

@@ -89,7 +89,7 @@ impl Simulation {
 
     fn arrive(&mut self) {
         let who = self.random.below(14);
-        let key = (who < 12).then(|| Key(who as u128));
+        let key = (who < 12).then_some(Key(who as u128));
         let characters = match key {
             Some(_) => {
                 self.spoken[who] += 1 + self.random.below(4) as u64;
