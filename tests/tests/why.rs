@@ -32,10 +32,14 @@ fn told(folder: &Path, session: &str) -> Vec<String> {
 }
 
 fn insert(folder: &Path, session: &str, count: u32, cause: &str) {
-    let database = Connection::open(folder.join("router.sqlite")).expect("the router's database");
+    insert_into(&folder.join("router.sqlite"), session, count, cause, 1_795_953_667_000);
+}
+
+fn insert_into(database: &Path, session: &str, count: u32, cause: &str, at: i64) {
+    let database = Connection::open(database).expect("a router's database");
     let sql = "INSERT INTO rereads (at, session, computed, cached, before_tokens, cause)
-               VALUES (1795953667000, ?1, ?2, 159, 30279, ?3)";
-    database.execute(sql, params![session, count, cause]).expect("a row");
+               VALUES (?4, ?1, ?2, 159, 30279, ?3)";
+    database.execute(sql, params![session, count, cause, at]).expect("a row");
 }
 
 /// A folder in which a session has had a turn, and its router.
@@ -124,4 +128,25 @@ fn where_there_is_no_database_none_is_made() {
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("--state-dir"), "{}", text(&output.stderr));
     assert_eq!(std::fs::read_dir(folder.path()).expect("the folder is ours").count(), 0);
+}
+
+#[tokio::test]
+async fn with_several_servers_what_all_of_them_know_of_a_session_is_told_together() {
+    let fakes: Vec<_> = (0..2).map(|_| FakeLlama::start(Options::default())).collect();
+    let server = |name, fake: &FakeLlama| {
+        format!("[[server]]\nname = \"{name}\"\nurl = \"{}\"\nmodels = [\"m\"]\n", fake.url())
+    };
+    let config = server("a", &fakes[0]) + &server("b", &fakes[1]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let builder = Router::in_front_of("").no_upstream_flag().config(&config).state_dir(folder.path());
+    let router = builder.start().await;
+    assert_eq!(client::chat(&router.url(), "s", "hello").await.status.as_u16(), 200);
+    assert!(router.terminate().await.success());
+    assert_eq!(told(folder.path(), "s"), ["no turn of session \"s\" read more again than it should have"]);
+    for (name, count, at) in [("a", 30_511, 1_000), ("b", 30_512, 2_000), ("a", 30_513, 3_000)] {
+        insert_into(&folder.path().join(format!("servers/{name}.sqlite")), "s", count, "tools", at);
+    }
+    let lines = told(folder.path(), "s");
+    let told: Vec<_> = ["30513", "30512", "30511"].map(|count| format!("  read {count} of ")).into();
+    assert!(lines.len() == 3 && lines.iter().zip(&told).all(|(line, told)| line.contains(told)), "{lines:?}");
 }

@@ -63,3 +63,27 @@ async fn sessions_are_at_home_again_after_a_restart_of_the_router() {
         assert_eq!(server_of(&stage.talk(id).say("hello").await), home, "{id}");
     }
 }
+
+#[tokio::test]
+async fn a_server_that_has_lost_a_conversation_is_told_by_header_log_and_status() {
+    let stage = Stage::open(2, &Options::default()).await;
+    let mut talk = stage.talk("s");
+    let home = server_of(&talk.say(&words("s", 200)).await).to_owned();
+    stage.fake(&home).restart(Options::default()).await;
+    let answer = talk.say("go on").await;
+    let lost = answer.header("x-slot-router-evicted").and_then(|tokens| tokens.parse::<u64>().ok());
+    assert!(lost.is_some_and(|tokens| tokens >= 200), "{lost:?} at {}", server_of(&answer));
+    let log = stage.router.wait_requests(2).await;
+    assert_eq!(
+        (&log[1]["lost"], &log[1]["place"], log[1]["server"].as_str()),
+        (&lost.into(), &"home".into(), Some(&*home))
+    );
+    let status = stage.router.status().await;
+    let lost_in_all: u64 = status["servers"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|one| one["tokens_lost"].as_u64())
+        .sum();
+    assert_eq!(Some(lost_in_all), lost);
+}

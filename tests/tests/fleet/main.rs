@@ -3,6 +3,7 @@ mod full;
 mod homes;
 mod names;
 mod outages;
+mod room;
 mod sidecars;
 mod stage;
 
