@@ -1,9 +1,11 @@
 //! A turn: a request that takes a slot. It is read whole, held until a slot is free, and sent there.
 //!
 //! * here: what it says, and its answer;
+//! * `text`: what is read of its text;
 //! * `attempts`: the way to a server and back.
 
 mod attempts;
+mod text;
 
 use std::sync::Arc;
 
@@ -20,7 +22,6 @@ use tracing::warn;
 use crate::alive::{Form, is_stream};
 use crate::aside::aside;
 use crate::body::{self, AskedSlot, BodyError, Parsed};
-use crate::chain::{Chain, Opening};
 use crate::conversation;
 use crate::dialect::Dialect;
 use crate::dispatch::Who;
@@ -31,11 +32,11 @@ use crate::proxy::{App, Caller, slot_told, tell};
 use crate::record::Record;
 use crate::refusal::Refusal;
 use crate::routes::SlotRoute;
-use crate::servers::{fingerprint, key_of};
 use crate::slots::{Heeds, Shape, Want};
 use crate::stream::Forwarded;
 use crate::warm::Story;
 use attempts::Served;
+use text::Text;
 
 /// A body of this many bytes takes about half a millisecond to edit.
 const LARGE: usize = 512 << 10;
@@ -95,28 +96,19 @@ impl Turn {
         let tasks = parsed.as_ref().map_or(1, |parsed| parsed.tasks(taking.lists));
         let resumable = conversation::is_named_in(&parts.headers);
         let shape = Shape { tasks, heeds_slot: taking.heeds_slot, resumable };
-        let reading = Reading::of(app, &want, taking.heeds_slot);
-        let (chain, opening) = reading.read(app, &body).await.unzip();
-        let key = match want.session() {
-            Some(session) => Some(key_of(session)),
-            None => opening.flatten().map(|opening| {
-                let model = parsed.as_ref().and_then(Parsed::model);
-                fingerprint(&app.chain_key, opening, model, caller.whole.as_deref())
-            }),
-        };
-        let target = app.servers.target(key, parsed.as_ref().and_then(Parsed::model));
-        let target = target.ok_or_else(|| app.servers.unknown_model())?;
+        let model = parsed.as_ref().and_then(Parsed::model);
+        let text = Text::read(app, &body, &want, taking.heeds_slot, model, caller.whole.as_deref()).await;
+        let target = app.servers.target(text.key, model).ok_or_else(|| app.servers.unknown_model())?;
         let ask = Ask {
-            key,
+            key: text.key,
             home: None,
             of: target.of,
-            characters: chain.as_ref().map_or(body.len() as u64, Chain::len),
+            characters: text.characters(&body),
             max_output: parsed.as_ref().and_then(Parsed::max_output),
             again: None,
         };
         let user = caller.whole;
-        let story =
-            chain.filter(|_| reading.story).map(|chain| Arc::new(Story { chain, user: user.clone() }));
+        let story = text.story(&want, user.clone());
         let (parsed, last_word) = (parsed.map(Arc::new), taking.last_word);
         Ok(Self {
             parts,
@@ -244,41 +236,6 @@ async fn parse(app: &App, body: Bytes) -> Result<(Bytes, Option<Parsed>), BodyEr
         app.servers.front().note(|counts| counts.billing_lines_replaced += 1);
     }
     Ok((body, parsed))
-}
-
-/// What the text of a turn is read for.
-#[derive(Debug, Clone, Copy)]
-struct Reading {
-    /// Saved states are found by it.
-    story: bool,
-    /// How much it is, for a server's memory.
-    size: bool,
-    /// Its conversation is known by how it begins.
-    opening: bool,
-}
-
-impl Reading {
-    fn of(app: &App, want: &Want, heeds_slot: Heeds) -> Self {
-        let has_text = heeds_slot != Heeds::No;
-        let has_session = want.session().is_some();
-        let fleet = app.config.fleet.as_ref();
-        Self {
-            story: has_text && has_session,
-            size: has_text && fleet.is_some(),
-            opening: has_text && !has_session && fleet.is_some_and(|fleet| fleet.fingerprint),
-        }
-    }
-
-    /// Hashes of the body as the server will get it.
-    async fn read(self, app: &App, body: &Bytes) -> Option<(Chain, Option<Opening>)> {
-        if !self.story && !self.size {
-            return None;
-        }
-        let (own, body) = (app.chain_key, body.clone());
-        let key = if self.opening { app.servers.opening_key(own).await } else { own };
-        let (chain, opening) = large_aside(body.len(), move || Chain::with_opening(&body, &key)).await?;
-        Some((chain, opening.filter(|_| self.opening)))
-    }
 }
 
 /// Does `job` on another thread if it goes over so many bytes that other streams would notice.

@@ -96,3 +96,21 @@ async fn is_shared(upstream: &Upstream, slots: Option<u32>) -> Option<bool> {
     let said = command_line(upstream.authority()).await;
     said.and_then(|(args, env)| kv::shared(&args, &env)).or(slots.map(kv::likely_shared))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_asked_what_it_is_until_it_has_said_so_and_then_every_minute() {
+        let mut seen = Seen::default();
+        assert!((0..3).all(|_| seen.is_to_be_introduced()));
+        seen.introduced = true;
+        let asked = (0..36).filter(|_| seen.is_to_be_introduced()).count();
+        assert_eq!(EVERY * 36 / 3, Duration::from_secs(60));
+        assert_eq!(asked, 3);
+        // It has been away.
+        seen.introduced = false;
+        assert!(seen.is_to_be_introduced());
+    }
+}

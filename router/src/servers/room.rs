@@ -13,6 +13,9 @@ use super::{Seat, Servers, Several};
 use crate::dispatch::Pace;
 use crate::fleet::{Again, Ask, Eligible, Ended, Fleet, Output, Refusal, ServerId, ServerState, Ticket};
 
+/// Nobody is told to come back sooner.
+const SOONEST: Duration = Duration::from_secs(1);
+
 /// Who is in which server, and who waits.
 #[derive(Debug)]
 pub(super) struct Room {
@@ -160,9 +163,9 @@ impl Servers {
             }
             (Some(Refusal::Down { retry_after }), _) => (NoSeat::Down, retry_after),
             (Some(Refusal::Crowded { .. }), _) => (NoSeat::Crowded { waiting }, pace),
-            (Some(Refusal::Stopping), _) => (NoSeat::Stopping, Duration::from_secs(2)),
+            (Some(Refusal::Stopping), _) => (NoSeat::Stopping, SOONEST),
         };
-        NotSeated { why, retry_after }
+        NotSeated { why, retry_after: retry_after.max(SOONEST) }
     }
 
     /// Changes the fleet, then carries out what that brought about. Does nothing with one server.
