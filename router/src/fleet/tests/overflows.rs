@@ -78,7 +78,9 @@ fn it_may_wait_though_the_line_is_full() {
     let mut stage = Stage::sharing(1000);
     let ask = sized(1, 800);
     let placed = stage.go(ask.clone());
-    (2..=5).for_each(|key| drop(stage.ask(sized(key, 800))));
+    (2..=5).for_each(|key| {
+        stage.ask(sized(key, 800));
+    });
     stage.end(placed.ticket, Ended::Full);
     let ask = again(&ask, placed, &stage);
     let retry = stage.ask(ask);

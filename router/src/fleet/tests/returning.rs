@@ -57,7 +57,9 @@ fn a_turn_in_flight_keeps_its_conversation_however_long_it_takes() {
 fn beyond_the_number_allowed_those_idle_longest_lose_their_home() {
     let affinity = Affinity { max_sessions: 2, ..policy().affinity };
     let mut stage = Stage::under(Policy { affinity, ..policy() }, 3);
-    (1..=3).for_each(|key| drop(stage.turn(of(key))));
+    (1..=3).for_each(|key| {
+        stage.turn(of(key));
+    });
     assert_eq!((stage.home(1), stage.home(2).is_some(), stage.home(3).is_some()), (None, true, true));
     let live: u64 = stage.fleet.loads().iter().map(|load| load.live).sum();
     assert_eq!(live, 2);
