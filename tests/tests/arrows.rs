@@ -107,6 +107,7 @@ fn every_source_file_says_in_its_first_line_what_it_is_for() {
         "../tests/src",
         "../tests/tests",
         "../bench/src",
+        "../bench/benches",
     ];
     let silent: Vec<_> = folders
         .iter()
