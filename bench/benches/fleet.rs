@@ -14,8 +14,8 @@ use session_slot_bench::memory::resident_mb;
 use session_slot_bench::rng::Rng;
 use session_slot_bench::stats::Sample;
 use session_slot_router::fleet::{
-    Affinity, Ask, Budget, Counts, Eligible, Ended, Facts, Fleet, Key, KvSetting, Placement, Policy, ServerId,
-    ServerSpec, Ticket,
+    Affinity, Ask, Budget, Counts, Eligible, Ended, Facts, Fleet, Key, KvSetting, Placement, Policy,
+    ServerId, ServerSpec, Ticket,
 };
 
 const SERVERS: u32 = 1_000;
@@ -82,7 +82,8 @@ impl Full {
             kv: KvSetting::Shared,
             budget_tokens: None,
         };
-        let mut full = Self { fleet: Fleet::new(policy(), (0..SERVERS).map(spec).collect()), now: Instant::now() };
+        let mut full =
+            Self { fleet: Fleet::new(policy(), (0..SERVERS).map(spec).collect()), now: Instant::now() };
         for id in 0..SERVERS {
             let facts = Facts { slots: Some(8), context: Some(262_144), ..Facts::default() };
             full.fleet.learned(ServerId(id), facts, full.now);
@@ -191,7 +192,8 @@ fn measure(who: &mut impl Decides) -> [Sample; 2] {
 
 fn print_rows(name: &str, samples: &[Sample; 2]) {
     for (what, sample) in ["ask", "end"].iter().zip(samples) {
-        let [p50, p99, p999] = [50.0, 99.0, 99.9].map(|percent| sample.percentile(percent).as_secs_f64() * 1e6);
+        let [p50, p99, p999] =
+            [50.0, 99.0, 99.9].map(|percent| sample.percentile(percent).as_secs_f64() * 1e6);
         println!("| {name} | {what} | {p50:.2} | {p99:.2} | {p999:.2} |");
     }
 }
@@ -199,7 +201,9 @@ fn print_rows(name: &str, samples: &[Sample; 2]) {
 fn print_table(full: &mut Full, bytes_each: f64) {
     let ours = measure(full);
     let plain = measure(&mut Plain::new());
-    println!("\n{SERVERS} servers, {CONVERSATIONS} conversations, {IN_FLIGHT} turns in flight; microseconds\n");
+    println!(
+        "\n{SERVERS} servers, {CONVERSATIONS} conversations, {IN_FLIGHT} turns in flight; microseconds\n"
+    );
     println!("| | decision | p50 | p99 | p99.9 |\n|---|---|---|---|---|");
     print_rows("fleet", &ours);
     print_rows("map and scan", &plain);
