@@ -90,6 +90,7 @@ impl Reader {
         // Kept as text, so that the next prompt still begins with what the server generated.
         self.say(&delta["tool_calls"][0]["function"]["arguments"]);
         self.timings(&event["timings"]);
+        self.usage(&event["usage"]);
     }
 
     fn completion(&mut self, event: &Value) {
@@ -126,6 +127,14 @@ impl Reader {
         self.answer.text.push_str(text.as_str().unwrap_or_default());
     }
 
+    /// What is left of the counts behind a router that takes llama-server's own members out.
+    fn usage(&mut self, usage: &Value) {
+        if let (Some(all), None) = (usage["prompt_tokens"].as_u64(), self.answer.accounting) {
+            let cached = usage["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap_or(0);
+            self.answer.accounting = Some(Accounting { computed: all.saturating_sub(cached), cached });
+        }
+    }
+
     fn timings(&mut self, timings: &Value) {
         if let (Some(computed), Some(cached)) = (timings["prompt_n"].as_u64(), timings["cache_n"].as_u64()) {
             self.answer.accounting = Some(Accounting { computed, cached });
@@ -156,6 +165,17 @@ mod tests {
         assert_eq!(answer.text, "hé");
         assert_eq!(answer.accounting, Some(Accounting { computed: 5, cached: 49 }));
         assert!(answer.finished && answer.error.is_none());
+    }
+
+    #[test]
+    fn a_chat_stream_whose_timings_were_taken_out_is_counted_by_its_usage() {
+        let answer = read(
+            Route::Chat,
+            "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\n\
+             data: {\"choices\":[],\"usage\":{\"prompt_tokens\":54,\
+             \"prompt_tokens_details\":{\"cached_tokens\":49}}}\n\ndata: [DONE]\n\n",
+        );
+        assert_eq!(answer.accounting, Some(Accounting { computed: 5, cached: 49 }));
     }
 
     #[test]

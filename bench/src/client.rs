@@ -12,6 +12,9 @@ use hyper_util::rt::TokioExecutor;
 use crate::answer::{Accounting, Reader};
 use crate::conversation::Route;
 
+/// Where routers look for a session that don't read bodies.
+pub const SESSION_HEADER: &str = "x-session-id";
+
 /// A client for one base URL.
 #[derive(Clone, Debug)]
 pub struct Client {
@@ -41,19 +44,22 @@ impl Client {
         Self { http, base, limit }
     }
 
-    /// Sends a streamed request. The error says in a few words what kind of failure it was.
-    pub async fn turn(&self, route: Route, body: String) -> Result<Turn, String> {
-        match tokio::time::timeout(self.limit, self.stream(route, body)).await {
+    /// Sends a streamed request, with `session` in a header if there is one. The error says in a few words what kind of
+    /// failure it was.
+    pub async fn turn(&self, route: Route, body: String, session: Option<&str>) -> Result<Turn, String> {
+        match tokio::time::timeout(self.limit, self.stream(route, body, session)).await {
             Ok(result) => result,
             Err(_) => Err("no end within the time limit".to_owned()),
         }
     }
 
-    async fn stream(&self, route: Route, body: String) -> Result<Turn, String> {
-        let request = Request::post(format!("{}{}", self.base, route.path()))
-            .header("content-type", "application/json")
-            .body(Full::from(body))
-            .map_err(|error| format!("bad URL: {error}"))?;
+    async fn stream(&self, route: Route, body: String, session: Option<&str>) -> Result<Turn, String> {
+        let mut request = Request::post(format!("{}{}", self.base, route.path()))
+            .header("content-type", "application/json");
+        if let Some(session) = session {
+            request = request.header(SESSION_HEADER, session);
+        }
+        let request = request.body(Full::from(body)).map_err(|error| format!("bad URL: {error}"))?;
         let begun = Instant::now();
         let response = self.http.request(request).await.map_err(no_answer)?;
         if response.status() != 200 {
@@ -79,6 +85,12 @@ impl Client {
             200 => Ok(()),
             status => Err(format!("{url}: status {status}")),
         }
+    }
+
+    /// Whether GET `path` is answered with 200 by now.
+    pub async fn is_ready(&self, path: &str) -> bool {
+        let Ok(uri) = format!("{}{path}", self.base).parse() else { return false };
+        self.http.get(uri).await.is_ok_and(|response| response.status() == 200)
     }
 
     /// Prompt tokens this llama-server has computed since its start, by its own counter.

@@ -76,6 +76,20 @@ impl Conversation {
 
     /// The request body for a question. `session` is the router's routing members; absent for a direct run.
     pub fn body(&self, question: &str, session: Option<&str>) -> String {
+        self.json(question, session).to_string()
+    }
+
+    /// The same, in which an OpenAI chat's token counts are asked for: routers drop those that llama-server adds of
+    /// its own accord.
+    pub fn body_asking_for_usage(&self, question: &str, session: Option<&str>) -> String {
+        let mut body = self.json(question, session);
+        if self.route == Route::Chat {
+            body["stream_options"] = json!({"include_usage": true});
+        }
+        body.to_string()
+    }
+
+    fn json(&self, question: &str, session: Option<&str>) -> Value {
         let mut body = match self.route {
             Route::Chat => self.chat(question),
             Route::Completion => self.completion(question),
@@ -90,7 +104,7 @@ impl Conversation {
             body["agent_session_id"] = json!(session);
             body["client_type"] = json!("cli");
         }
-        body.to_string()
+        body
     }
 
     fn turns(&self, question: &str) -> Vec<Value> {

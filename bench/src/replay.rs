@@ -36,6 +36,8 @@ pub struct Plan {
     pub size: Size,
     /// Names sessions in the routing members; None sends none.
     pub session_prefix: Option<String>,
+    /// Any router understands the requests: sessions are named in a header too, and token counts are asked for.
+    pub portable: bool,
 }
 
 /// What happened in one request.
@@ -69,8 +71,12 @@ impl Session {
 
     async fn turn(&mut self, plan: &Plan, sources: &Sources, client: &Client) -> Outcome {
         let question = self.talk.next_question(sources);
-        let body = self.talk.body(&question, self.id.as_deref());
-        let Turn { text, accounting, first_token } = client.turn(plan.route, body).await?;
+        let id = self.id.as_deref();
+        let (body, header) = match plan.portable {
+            true => (self.talk.body_asking_for_usage(&question, id), id),
+            false => (self.talk.body(&question, id), None),
+        };
+        let Turn { text, accounting, first_token } = client.turn(plan.route, body, header).await?;
         self.talk.keep(question, text);
         Ok(Measured { accounting, first_token })
     }

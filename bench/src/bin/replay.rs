@@ -82,6 +82,7 @@ impl Flags {
                 max_tokens: self.max_tokens,
             },
             session_prefix: self.session_field.then(|| format!("{}-{}", self.label, self.seed)),
+            portable: false,
         }
     }
 

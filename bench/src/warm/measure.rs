@@ -98,6 +98,7 @@ impl Bench {
             route: Route::Chat,
             size: if case == Case::Shared { self.shared } else { self.size },
             session_prefix: way.filter(|way| way.is_router()).map(|_| "warm".to_owned()),
+            portable: false,
         }
     }
 
