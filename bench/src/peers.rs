@@ -1,5 +1,5 @@
 //! Starts what is measured: llama-server (a fake or a real one), nginx, the router and hearth, each on a free port, each
-//! ended on drop.
+//! ended on drop; and whatever else listens where it is told to.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -111,16 +111,21 @@ pub fn router(programs: &Programs, upstream: SocketAddr, folder: &Path) -> io::R
 
 /// Starts the router with this configuration file's text.
 pub fn router_with(program: &Path, upstream: SocketAddr, folder: &Path, config: &str) -> io::Result<Peer> {
+    let mut command = Command::new(program);
+    command.args(["--upstream", &format!("http://{upstream}")]);
+    configured(command, folder, config)
+}
+
+/// Starts the router with this configuration file's text, which names the servers.
+pub fn router_over(program: &Path, folder: &Path, config: &str) -> io::Result<Peer> {
+    configured(Command::new(program), folder, config)
+}
+
+fn configured(mut command: Command, folder: &Path, config: &str) -> io::Result<Peer> {
     let address = free_address()?;
     let file = folder.join("router.toml");
     std::fs::write(&file, config)?;
-    let mut command = Command::new(program);
-    command
-        .args(["--listen", &address.to_string(), "--upstream", &format!("http://{upstream}")])
-        .arg("--state-dir")
-        .arg(folder)
-        .arg("--config")
-        .arg(file);
+    command.args(["--listen", &address.to_string()]).arg("--state-dir").arg(folder).arg("--config").arg(file);
     start(command, address, folder, "router.log")
 }
 
@@ -138,15 +143,21 @@ pub fn hearth(program: &Path, upstream: SocketAddr, states: &Path, folder: &Path
 /// Starts nginx in front of `upstream`, configured as one would for streams: nothing buffered, connections kept. It
 /// logs every request, as the router does.
 pub fn nginx(programs: &Programs, upstream: SocketAddr, folder: &Path) -> io::Result<Peer> {
+    let upstream = format!("server {upstream}; keepalive 64; keepalive_requests 100000000;");
+    nginx_over(&programs.nginx, programs.nginx_workers, &upstream, folder)
+}
+
+/// Starts nginx so with these directives in its upstream block.
+pub fn nginx_over(program: &Path, workers: usize, upstream: &str, folder: &Path) -> io::Result<Peer> {
     let address = free_address()?;
     let config = folder.join("nginx.conf");
-    std::fs::write(&config, nginx_config(address, upstream, folder, programs.nginx_workers))?;
-    let mut command = Command::new(&programs.nginx);
+    std::fs::write(&config, nginx_config(address, upstream, folder, workers))?;
+    let mut command = Command::new(program);
     command.arg("-p").arg(folder).arg("-c").arg(&config).arg("-e").arg(folder.join("nginx-error.log"));
     start(command, address, folder, "nginx.log")
 }
 
-fn nginx_config(listen: SocketAddr, upstream: SocketAddr, folder: &Path, workers: usize) -> String {
+fn nginx_config(listen: SocketAddr, upstream: &str, folder: &Path, workers: usize) -> String {
     let folder = folder.display();
     format!(
         "daemon off;
@@ -162,11 +173,7 @@ http {{
     scgi_temp_path {folder}/nginx-scgi;
     client_max_body_size 0;
     keepalive_requests 100000000;
-    upstream server {{
-        server {upstream};
-        keepalive 64;
-        keepalive_requests 100000000;
-    }}
+    upstream server {{ {upstream} }}
     server {{
         listen {listen};
         location / {{
@@ -182,7 +189,18 @@ http {{
     )
 }
 
-fn start(mut command: Command, address: SocketAddr, folder: &Path, log: &str) -> io::Result<Peer> {
+fn start(command: Command, address: SocketAddr, folder: &Path, log: &str) -> io::Result<Peer> {
+    start_within(Duration::from_secs(20), command, address, folder, log)
+}
+
+/// Starts a program that will listen at `address`, which is found out by trying; its output goes to `log` in `folder`.
+pub fn start_within(
+    patience: Duration,
+    mut command: Command,
+    address: SocketAddr,
+    folder: &Path,
+    log: &str,
+) -> io::Result<Peer> {
     let path = folder.join(log);
     let output = File::create(&path)?;
     let program = PathBuf::from(command.get_program());
@@ -193,7 +211,7 @@ fn start(mut command: Command, address: SocketAddr, folder: &Path, log: &str) ->
         .spawn()
         .map_err(|error| not_started(&program, &error))?;
     let mut peer = Peer { child, address };
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + patience;
     while TcpStream::connect(address).is_err() {
         if peer.child.try_wait()?.is_some() || Instant::now() > deadline {
             let said = std::fs::read_to_string(&path).unwrap_or_default();
@@ -208,6 +226,7 @@ fn not_started(program: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("can't start {}: {error}", program.display()))
 }
 
-fn free_address() -> io::Result<SocketAddr> {
+/// A port that nothing listens on now.
+pub fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind("127.0.0.1:0")?.local_addr()
 }
