@@ -81,7 +81,7 @@ pub struct Row {
 
 impl Settings {
     /// llama-server's flags, besides those that all servers get.
-    fn flags(self) -> &'static [&'static str] {
+    pub(crate) fn flags(self) -> &'static [&'static str] {
         match self {
             Self::Default => &[],
             Self::Advised => &["--parallel", "4", "--no-kv-unified"],
