@@ -48,11 +48,12 @@ async fn two_users_of_the_front_with_one_session_id_are_two_sessions_behind_it_a
         let answer = send(request.header("authorization", &format!("Bearer {key}"))).await;
         assert_eq!(answer.status.as_u16(), 200, "{}", answer.text());
     }
-    let mut sessions: Vec<_> = sidecars
-        .iter()
-        .flat_map(Router::request_log)
-        .filter_map(|line| line["agent_session_id"].as_str().map(str::to_owned))
-        .collect();
+    // As two sessions they live on two servers.
+    let mut sessions = Vec::new();
+    for sidecar in &sidecars {
+        let line = sidecar.wait_log(|line| line["agent_session_id"].is_string()).await;
+        sessions.extend(line["agent_session_id"].as_str().map(str::to_owned));
+    }
     sessions.sort_unstable();
     assert_eq!(sessions, ["ann/s", "bob/s"]);
     for received in fakes.iter().flat_map(FakeLlama::received) {
