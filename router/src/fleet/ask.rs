@@ -31,11 +31,12 @@ impl Fleet {
     }
 
     fn let_in(&mut self, turn: Turn, now: Instant) {
-        let free = match self.room(&turn) {
-            Room::Oversized { .. } => true,
-            Room::Enough { .. } => !self.lines.contains_key(&turn.server),
-            Room::TooLittle => false,
-        };
+        let free = self.takes_turns(turn.server, now)
+            && match self.room(&turn) {
+                Room::Oversized { .. } => true,
+                Room::Enough { .. } => !self.lines.contains_key(&turn.server),
+                Room::TooLittle => false,
+            };
         if free && !turn.seeker.was_let_in() { self.send(turn, now) } else { self.line_up(turn, now) }
     }
 

@@ -23,6 +23,8 @@ struct Open {
     until: Instant,
     /// The one turn that is to show that the server works.
     trial: Option<Ticket>,
+    /// It could not even be asked how it is: once it can, it is another matter.
+    silent: bool,
 }
 
 impl Breaker {
@@ -34,8 +36,27 @@ impl Breaker {
             Some(open) if now < open.until => return None,
             Some(open) => (open.pause * 2).min(LONGEST),
         };
-        self.open = Some(Open { pause, until: now + pause, trial: None });
+        self.open = Some(Open { pause, until: now + pause, trial: None, silent: false });
         Some(pause)
+    }
+
+    /// The server could not be asked how it is; otherwise as [`Breaker::failed`].
+    pub(super) fn unreachable(&mut self, now: Instant) -> Option<Duration> {
+        let pause = self.failed(now);
+        if let Some(open) = &mut self.open {
+            open.silent = true;
+        }
+        pause
+    }
+
+    /// The server was asked how it is, and is well. That ends the pause of one that could not be asked before; one whose turns
+    /// failed may always have said so.
+    pub(super) fn reached(&mut self, now: Instant) {
+        if let Some(open) = &mut self.open
+            && std::mem::take(&mut open.silent)
+        {
+            open.until = open.until.min(now);
+        }
     }
 
     /// A turn began well. Whether that closes it.

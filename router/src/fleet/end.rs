@@ -1,6 +1,6 @@
 //! How an attempt ends, and what that tells of its server and its conversation.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::homes::Left;
 use super::line::Turn;
@@ -66,11 +66,15 @@ impl Fleet {
     }
 
     /// A server has failed.
-    pub(super) fn failed(&mut self, server: ServerId, now: Instant) {
+    fn failed(&mut self, server: ServerId, now: Instant) {
+        let pause = self.health[server.index()].breaker.failed(now);
+        self.opened(server, pause);
+    }
+
+    /// A server has failed; for how long its breaker is open, if that is new.
+    pub(super) fn opened(&mut self, server: ServerId, pause: Option<Duration>) {
         self.servers[server.index()].seen.failures += 1;
-        if let Some(pause) = self.health[server.index()].breaker.failed(now) {
-            self.outputs.push(Output::Opened { server, pause });
-        }
+        self.outputs.extend(pause.map(|pause| Output::Opened { server, pause }));
     }
 
     fn complete(&mut self, sent: &Sent, counts: Option<Counts>) -> Option<u64> {

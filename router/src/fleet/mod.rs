@@ -145,13 +145,15 @@ impl Fleet {
     /// A server was asked how it is, and is well. One that was broken still has to show it with a turn.
     pub fn reached(&mut self, server: ServerId, now: Instant) {
         self.health[server.index()].loading = false;
+        self.health[server.index()].breaker.reached(now);
         self.serve_line(server, now);
         self.check_invariants(now);
     }
 
     /// A server was asked how it is, and can't be reached.
     pub fn unreachable(&mut self, server: ServerId, now: Instant) {
-        self.failed(server, now);
+        let pause = self.health[server.index()].breaker.unreachable(now);
+        self.opened(server, pause);
         self.serve_line(server, now);
         self.check_invariants(now);
     }

@@ -86,6 +86,8 @@ impl Fleet {
         let home = self.known_home(ask);
         let server = self.full_before(ask, now).or_else(|| self.home_that_serves(home, candidates, ask, now));
         let server = server.or_else(|| self.pick(candidates, |id| self.may_serve(id, ask, now)));
+        // One turn shows whether it works again: that is worth waiting for, if there is nothing else.
+        let server = server.or_else(|| self.pick(candidates, |id| self.is_on_trial(id, ask, now)));
         match server {
             Some(server) => Ok((server, self.why(ask, home, server))),
             None => Err(self.down(candidates, now)),
@@ -134,8 +136,12 @@ impl Fleet {
         self.pick(candidates, free).or(Some(home))
     }
 
+    fn is_on_trial(&self, server: ServerId, ask: &Ask, now: Instant) -> bool {
+        !self.health[server.index()].is_shut(now) && !is_excluded(server, ask)
+    }
+
     fn may_serve(&self, server: ServerId, ask: &Ask, now: Instant) -> bool {
-        self.takes_turns(server, now) && !matches!(ask.again, Some(Again::Elsewhere { not }) if not == server)
+        self.takes_turns(server, now) && !is_excluded(server, ask)
     }
 
     /// The best of `candidates`, which stand in order; among equals, the next in turn.
@@ -170,4 +176,8 @@ impl Fleet {
         let pauses = candidates.iter().map(|id| self.health[id.index()].pause_left(now));
         Refusal::Down { retry_after: pauses.min().unwrap_or_default().max(RETRY_AFTER) }
     }
+}
+
+fn is_excluded(server: ServerId, ask: &Ask) -> bool {
+    matches!(ask.again, Some(Again::Elsewhere { not }) if not == server)
 }

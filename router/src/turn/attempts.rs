@@ -231,13 +231,15 @@ async fn send(
 /// What an answer is worth.
 async fn judged(
     answer: http::Response<Incoming>,
-    lease: Option<Lease>,
+    mut lease: Option<Lease>,
     seat: Seat,
     record: &mut Record,
 ) -> Result<Served, Failure> {
     let Some(server) = seat.name().cloned() else {
         return Ok(Served { answer: answer.map(Begun::from), lease, seat: Some(seat) });
     };
+    // The head tells that it has a slot; its first event may be a long prompt away, and others wait for that.
+    record.ran_in(lease.as_mut().and_then(Lease::landed));
     let (verdict, answer) = look(answer).await;
     let again = match verdict {
         Verdict::Good { usage } => {

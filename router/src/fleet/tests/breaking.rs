@@ -81,12 +81,13 @@ fn after_the_pause_one_turn_at_a_time_shows_whether_the_server_works() {
     stage.wait(1.0);
     assert_eq!(stage.status(A).state, ServerState::HalfOpen);
     let trial = stage.go(to_a(1));
-    retry_after(&mut stage);
+    let (second, third) = (stage.ask(to_a(2)), stage.ask(to_a(3)));
+    assert!(stage.waits(second) && stage.waits(third));
     stage.end(trial.ticket, Ended::Left);
-    let trial = stage.go(to_a(2));
-    stage.began(trial.ticket);
+    assert!(stage.went(second).is_some() && stage.waits(third), "the next one is the trial");
+    stage.began(second);
+    assert!(stage.went(third).is_some());
     assert_eq!(stage.said.last(), Some(&Output::Closed { server: A }));
-    stage.go(to_a(3));
     stage.go(to_a(4));
     assert_eq!(stage.status(A).state, ServerState::Up);
 }
@@ -95,13 +96,14 @@ fn after_the_pause_one_turn_at_a_time_shows_whether_the_server_works() {
 fn a_server_that_answers_a_poll_still_has_to_show_that_it_runs_turns() {
     let mut stage = Stage::with(1);
     stage.breaks(A);
-    stage.fleet.reached(A, stage.now);
+    stage.reached(A);
     assert_eq!(stage.status(A).state, ServerState::Down);
     stage.wait(1.0);
-    stage.fleet.reached(A, stage.now);
+    stage.reached(A);
     assert_eq!(stage.status(A).state, ServerState::HalfOpen);
     stage.go(to_a(1));
-    retry_after(&mut stage);
+    let second = stage.ask(to_a(2));
+    assert!(stage.waits(second));
 }
 
 #[test]
@@ -125,7 +127,7 @@ fn a_full_or_loading_server_is_not_broken() {
     assert_eq!((stage.said.len(), stage.status(A).failures), (0, 0));
     assert_eq!(stage.status(A).state, ServerState::Loading);
     retry_after(&mut stage);
-    stage.fleet.reached(A, stage.now);
+    stage.reached(A);
     assert_eq!(stage.status(A).state, ServerState::Up);
     stage.go(to_a(2));
 }
@@ -137,4 +139,48 @@ fn a_ticket_that_is_over_is_ignored() {
     assert_eq!(stage.end(placed.ticket, Ended::Broken), None);
     stage.began(placed.ticket);
     assert_eq!((stage.said.len(), stage.status(A).failures), (0, 0));
+}
+
+#[test]
+fn others_wait_for_the_end_of_a_trial_if_no_other_server_could_serve_them() {
+    let mut stage = Stage::with(1);
+    stage.breaks(A);
+    stage.wait(1.0);
+    let trial = stage.go(of(1));
+    let (second, third) = (stage.ask(of(2)), stage.ask(of(3)));
+    assert!(stage.waits(second) && stage.waits(third));
+    stage.began(trial.ticket);
+    assert_eq!((stage.went(second), stage.went(third)), (Some(A), Some(A)));
+}
+
+#[test]
+fn those_who_waited_for_a_trial_are_told_when_it_fails() {
+    let mut stage = Stage::with(1);
+    stage.breaks(A);
+    stage.wait(1.0);
+    let trial = stage.go(of(1));
+    let second = stage.ask(of(2));
+    stage.end(trial.ticket, Ended::Broken);
+    assert_eq!(stage.refused[&second], Refusal::Down { retry_after: Duration::from_secs(2) });
+}
+
+#[test]
+fn a_server_that_could_not_be_reached_is_tried_as_soon_as_it_can() {
+    let mut stage = Stage::with(1);
+    for _ in 0..7 {
+        stage.unreachable(A);
+        stage.wait(60.0);
+    }
+    stage.unreachable(A);
+    assert_eq!(stage.status(A).state, ServerState::Down);
+    stage.reached(A);
+    assert_eq!(stage.status(A).state, ServerState::HalfOpen);
+}
+
+#[test]
+fn a_server_whose_turns_fail_is_not_believed_when_it_says_that_it_is_well() {
+    let mut stage = Stage::with(1);
+    stage.breaks(A);
+    stage.reached(A);
+    assert_eq!(stage.status(A).state, ServerState::Down);
 }

@@ -151,7 +151,7 @@ fn who_waits_at_a_server_that_goes_down_goes_elsewhere() {
     stage.go(Ask { home: Some(A), ..sized(1, 900) });
     let waiting = stage.ask(Ask { home: Some(A), ..sized(2, 500) });
     assert!(stage.waits(waiting));
-    stage.breaks(A);
+    stage.unreachable(A);
     assert_eq!((stage.went(waiting), stage.placed[&waiting].why), (Some(B), Why::Moved { from: A }));
 }
 

@@ -73,7 +73,7 @@ fn it_moves_when_its_home_is_down_and_stays_where_it_went() {
     let moved = stage.turn(of(1));
     assert_eq!(moved.why, Why::Moved { from: home });
     stage.wait(120.0);
-    stage.fleet.reached(home, stage.now);
+    stage.reached(home);
     let stays = stage.turn(of(1));
     assert_eq!((stays.server, stays.why), (moved.server, Why::Home));
     assert_eq!(stage.status(moved.server).moves, 1);
@@ -86,7 +86,7 @@ fn it_moves_when_its_home_loads_or_is_to_be_avoided_or_has_lost_its_model() {
     stage.fleet.loading(home, stage.now);
     let second = stage.turn(of(1)).server;
     assert_ne!(second, home);
-    stage.fleet.reached(home, stage.now);
+    stage.reached(home);
     let third = stage.turn(elsewhere(of(1), second)).server;
     assert_eq!(third, home);
     stage.models(home, &["other"]);

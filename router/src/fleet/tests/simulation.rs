@@ -287,8 +287,12 @@ impl Simulation {
     fn poll(&mut self) {
         let id = ServerId(self.random.below(self.world.servers.len()) as u32);
         let (fleet, now) = (&mut self.stage.fleet, self.stage.now);
-        match self.world.poll(id) {
-            Answer::Dead => fleet.unreachable(id, now),
+        match self.world.poll(id, now) {
+            Answer::Dead => {
+                fleet.unreachable(id, now);
+                self.take_outcomes();
+                self.world.unreachable(id);
+            }
             Answer::Loading => fleet.loading(id, now),
             _ => fleet.reached(id, now),
         }
@@ -308,8 +312,8 @@ impl Simulation {
         self.stage.fleet.others(&self.others, self.stage.now);
         self.servers().for_each(|id| self.world.revive(id));
         for id in self.servers() {
+            self.world.poll(id, self.stage.now);
             self.stage.fleet.reached(id, self.stage.now);
-            self.world.poll(id);
         }
         self.take_outcomes();
         for _ in 0..10_000 {

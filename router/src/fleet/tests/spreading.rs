@@ -67,7 +67,7 @@ fn least_busy_looks_at_requests_in_flight_alone() {
 #[test]
 fn round_robin_goes_in_turn_past_those_that_are_down() {
     let mut stage = with(Placement::RoundRobin, 3);
-    stage.breaks(B);
+    stage.unreachable(B);
     let servers: Vec<ServerId> = (1..=4).map(|key| stage.turn(of(key)).server).collect();
     assert_eq!(servers, [A, C, A, C]);
 }

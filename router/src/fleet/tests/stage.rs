@@ -138,9 +138,21 @@ impl Stage {
         self.hear();
     }
 
-    /// A turn is placed and its server breaks.
+    /// A turn that was sent there breaks.
     pub(super) fn breaks(&mut self, server: ServerId) {
+        let placed = self.go(Ask { of: Eligible::Only(server), ..nobody() });
+        self.end(placed.ticket, Ended::Broken);
+    }
+
+    /// It can't be asked how it is.
+    pub(super) fn unreachable(&mut self, server: ServerId) {
         self.fleet.unreachable(server, self.now);
+        self.hear();
+    }
+
+    /// It was asked how it is, and is well.
+    pub(super) fn reached(&mut self, server: ServerId) {
+        self.fleet.reached(server, self.now);
         self.hear();
     }
 

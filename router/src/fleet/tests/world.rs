@@ -33,6 +33,8 @@ pub(super) struct Server {
     pub(super) known_loading: bool,
     /// Its breaker is not closed: until when it is open, and which turns were sent since.
     broken: Option<(Instant, HashSet<Ticket>)>,
+    /// The fleet could not ask it how it is, and has not been able to since.
+    silent: bool,
     /// It has dropped what it held, some time.
     dropped: bool,
     /// Tokens of each conversation.
@@ -57,6 +59,7 @@ impl World {
             models: ["model", "odd"][..1 + random.below(2)].iter().map(|name| (*name).to_owned()).collect(),
             known_loading: false,
             broken: None,
+            silent: false,
             dropped: false,
             holds: HashMap::new(),
         };
@@ -90,11 +93,19 @@ impl World {
     }
 
     pub(super) fn opened(&mut self, id: ServerId, until: Instant) {
-        self.servers[id.index()].broken = Some((until, HashSet::new()));
+        let server = &mut self.servers[id.index()];
+        server.broken = Some((until, HashSet::new()));
+        server.silent = false;
+    }
+
+    pub(super) fn unreachable(&mut self, id: ServerId) {
+        self.servers[id.index()].silent = true;
     }
 
     pub(super) fn closed(&mut self, id: ServerId) {
-        self.servers[id.index()].broken = None;
+        let server = &mut self.servers[id.index()];
+        server.broken = None;
+        server.silent = false;
     }
 
     /// A turn gets there. What it really takes is up to a fifth more or less than a character count tells.
@@ -158,11 +169,17 @@ impl World {
     }
 
     /// What a poll hears.
-    pub(super) fn poll(&mut self, id: ServerId) -> Answer {
+    pub(super) fn poll(&mut self, id: ServerId, now: Instant) -> Answer {
         let server = &mut self.servers[id.index()];
         match server.health {
             Answer::Dead => {}
             health => server.known_loading = health == Answer::Loading,
+        }
+        if !matches!(server.health, Answer::Dead | Answer::Loading)
+            && std::mem::take(&mut server.silent)
+            && let Some((until, _)) = &mut server.broken
+        {
+            *until = now.min(*until);
         }
         server.health
     }
