@@ -139,9 +139,15 @@ impl SlotTable {
     /// Why the state in `slot` should be saved although nobody wants the slot.
     fn occasion(&self, slot: SlotId, all: bool, now: Instant) -> Option<Occasion> {
         let stop = all.then_some(Occasion::Stop);
-        let cleared_soon = (self.clears_idle == Some(true)).then_some(Occasion::TurnEnd);
+        let cleared_soon = self.clears_soon().then_some(Occasion::TurnEnd);
         let occasions = [stop, cleared_soon, Some(Occasion::Shared)].into_iter().flatten();
         occasions.into_iter().find(|occasion| self.wants_save(slot, *occasion, now))
+    }
+
+    /// The next start clears every idle slot, or may do so: as long as nobody has seen what it does, it is as if it did.
+    fn clears_soon(&self) -> bool {
+        let may_start = || self.slots.len() > 1 && !self.waiters.is_empty();
+        self.clears_idle.unwrap_or_else(may_start)
     }
 
     /// `slot` holds what its owner left there, which is in no file, and saving it pays.
@@ -223,7 +229,7 @@ impl SlotTable {
     /// A turn has just ended whose slot the next start would clear: nothing starts before its state has been seen, and
     /// saved.
     pub(super) fn awaits_save(&self, probe: ProbeId, now: Instant) -> bool {
-        if self.clears_idle != Some(true) || !self.is_seen() || !self.warm.is_on() {
+        if !self.clears_soon() || !self.is_seen() || !self.warm.is_on() {
             return false;
         }
         let unseen = |expecting: Expecting| expecting.probe > probe && expecting.is_awaited(now);

@@ -118,6 +118,27 @@ fn on_a_server_that_clears_idle_slots_a_state_is_saved_before_anything_else_star
 }
 
 #[test]
+fn as_long_as_nobody_knows_what_becomes_of_idle_slots_a_state_is_saved_before_the_next_start() {
+    let mut world = saving_and_clearing(2);
+    let running = world.running("a");
+    let tokens = world.stop(running.launch.slot().expect("pinned"));
+    world.table.release(running.lease, ended(tokens), world.now);
+    let next = world.enqueue(turn("b"));
+    world.settle();
+    assert!(!world.granted.contains_key(&next), "it may clear a's slot");
+    assert_eq!(world.save_all(), 1);
+    world.settle();
+    assert!(world.granted.contains_key(&next));
+}
+
+#[test]
+fn a_session_that_is_alone_is_not_saved_after_each_turn() {
+    let mut world = saving(2);
+    (0..3).for_each(|_| drop(world.turn("a")));
+    assert_eq!(world.save_all(), 0);
+}
+
+#[test]
 fn on_a_server_that_clears_idle_slots_nothing_starts_between_a_restore_and_its_request() {
     let mut world = saving_and_clearing(2);
     world.knows_that_it_clears();
