@@ -29,8 +29,6 @@
 
 mod alive;
 mod aside;
-// Asked once there are several servers to choose from.
-#[allow(dead_code)]
 mod begin;
 pub mod body;
 pub mod chain;
