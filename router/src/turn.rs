@@ -57,7 +57,7 @@ pub(crate) struct Turn {
     ask: Ask,
     /// What its server calls the model, if its client calls it otherwise.
     model: Option<String>,
-    /// There are several servers.
+    /// There are several servers. With one, what goes into its request is moved there and not kept.
     may_be_tried_again: bool,
 }
 

@@ -7,6 +7,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use chrono::Utc;
 use http::header::CONTENT_LENGTH;
+use http::request::Parts;
 use http::{HeaderValue, Request};
 use hyper::body::Incoming;
 use session_slot_identity::SessionId;
@@ -16,7 +17,7 @@ use tracing::info;
 use super::{Turn, large_aside};
 use crate::begin::{Begun, Verdict, look};
 use crate::body::{Edits, MembersEdit, SlotEdit};
-use crate::dispatch::{Lease, Refused};
+use crate::dispatch::{Lease, Refused, Who};
 use crate::fleet::Again;
 use crate::headers;
 use crate::prepare::Filler;
@@ -46,7 +47,7 @@ struct Failure {
 }
 
 /// What a request is sent to.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Receiver {
     Server,
     Router,
@@ -132,7 +133,7 @@ impl Turn {
         until: Instant,
         record: &mut Record,
     ) -> Result<Served, Failure> {
-        let (want, story, who) = (self.want.clone(), self.story.clone(), self.who.clone());
+        let (want, story, who) = (self.want.clone(), self.story.clone(), self.who());
         let granted = slots.dispatch.acquire(want, self.shape, story, who, until).await;
         let mut lease = match granted {
             Ok(lease) => lease,
@@ -190,7 +191,7 @@ impl Turn {
     /// The request as its server gets it.
     async fn request(&mut self, slot: SlotEdit, receiver: Receiver) -> Request<Body> {
         let body = self.edited(slot, receiver).await;
-        let mut parts = self.parts.clone();
+        let mut parts = self.parts();
         // Also a wish for HTTP/2 (`Upgrade: h2c`): it is no reason to let a request past the slots.
         headers::clean_request(&mut parts.headers);
         // Whatever framing it came in; also when it is empty, lest the server wait for a body.
@@ -199,10 +200,10 @@ impl Turn {
     }
 
     async fn edited(&mut self, slot: SlotEdit, receiver: Receiver) -> Bytes {
-        // Where it can't be sent again it is not kept either: it may be large.
-        let body = if self.may_be_tried_again { self.body.clone() } else { std::mem::take(&mut self.body) };
+        let body = self.body();
         let Some(parsed) = self.parsed.clone() else { return body };
-        let (session, model) = (self.want.session().cloned(), self.model.clone());
+        let session = self.want.session().filter(|_| receiver == Receiver::Router).cloned();
+        let model = self.model.clone();
         large_aside(body.len(), move || {
             let members = match (receiver, &session) {
                 (Receiver::Server, _) => MembersEdit::Remove,
@@ -212,6 +213,23 @@ impl Turn {
             parsed.rewrite(&body, Edits { slot, model: model.as_deref(), members })
         })
         .await
+    }
+
+    /// Where it can't be sent again it is not kept either: it may be large.
+    fn body(&mut self) -> Bytes {
+        if self.may_be_tried_again { self.body.clone() } else { std::mem::take(&mut self.body) }
+    }
+
+    fn parts(&mut self) -> Parts {
+        if self.may_be_tried_again {
+            return self.parts.clone();
+        }
+        let (nothing, ()) = Request::new(()).into_parts();
+        std::mem::replace(&mut self.parts, nothing)
+    }
+
+    fn who(&mut self) -> Who {
+        if self.may_be_tried_again { self.who.clone() } else { std::mem::take(&mut self.who) }
     }
 }
 
