@@ -24,7 +24,7 @@ use crate::prepare::Filler;
 use crate::proxy::App;
 use crate::record::Record;
 use crate::refusal::Refusal;
-use crate::servers::{Seat, Slots};
+use crate::servers::{NoSeat, NotSeated, Seat, Slots};
 use crate::slots::{Launch, Refusal as SlotRefusal};
 use crate::store::Write;
 use crate::upstream::{Upstream, UpstreamError};
@@ -103,7 +103,7 @@ impl Turn {
             let until = Instant::now() + app.config.queue.max_wait;
             let seat = match app.servers.seat(ask.clone(), until).await {
                 Ok(seat) => seat,
-                Err(refused) => return before.unwrap_or_else(|| Err(refused.into())),
+                Err(refused) => return instead_of(before, refused),
             };
             record.seated(&seat);
             let Failure { again, instead } = match self.attempt(seat, until, record).await {
@@ -230,6 +230,16 @@ impl Turn {
 
     fn who(&mut self) -> Who {
         if self.may_be_tried_again { self.who.clone() } else { std::mem::take(&mut self.who) }
+    }
+}
+
+/// What the client gets if a turn may go nowhere any more: what its last attempt came to `before`, as that tells more. But
+/// that a server is down which alone may serve it is told by the server's name.
+fn instead_of(before: Option<Result<Served, Refusal>>, refused: NotSeated) -> Result<Served, Refusal> {
+    match before {
+        Some(Err(_)) if matches!(refused.why, NoSeat::HostDown(_)) => Err(refused.into()),
+        Some(before) => before,
+        None => Err(refused.into()),
     }
 }
 

@@ -61,10 +61,11 @@ async fn a_servers_name_in_front_of_a_model_chooses_the_server_and_is_not_sent_o
 async fn a_host_that_is_down_is_told_by_name_and_no_other_one_is_taken() {
     let stage = small_and_large("names = \"host\"").await;
     stage.fake("b").stop().await;
-    // The first finds it out.
-    asked(&stage, "b-large").await;
-    let answer = asked(&stage, "b-large").await;
-    assert_eq!(answer.status.as_u16(), 503, "{}", answer.text());
-    assert!(answer.text().contains("the server b is down"), "{}", answer.text());
+    // The first one finds it out.
+    for _ in 0..2 {
+        let answer = asked(&stage, "b-large").await;
+        assert_eq!(answer.status.as_u16(), 503, "{}", answer.text());
+        assert!(answer.text().contains("the server b is down"), "{}", answer.text());
+    }
     assert_eq!(stage.fake("a").received().len(), 0);
 }
