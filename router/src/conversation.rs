@@ -31,9 +31,9 @@ pub(crate) fn name_in(headers: &mut HeaderMap, owner: Option<&str>) {
     }
 }
 
-/// The same for a request that reads a stream on or ends it. It has no body, so its headers tell the session.
+/// The same for a request that reads a stream on or ends it.
 pub(crate) fn name_in_stream(request: &mut Request, session: Option<&SessionId>, user: Option<&str>) {
-    if !is_about_streams(&headers::unescaped(request.uri().path())) {
+    if !is_about_streams(request.uri()) {
         return;
     }
     let owner = session.map(SessionId::as_str).or(user).map(str::to_owned);
@@ -45,14 +45,19 @@ pub(crate) fn name_in_stream(request: &mut Request, session: Option<&SessionId>,
     }
 }
 
-fn is_about_streams(path: &str) -> bool {
+/// A request there reads a stream on or ends it.
+pub(crate) fn is_about_streams(uri: &Uri) -> bool {
+    is_route_of_streams(&headers::unescaped(uri.path()))
+}
+
+fn is_route_of_streams(path: &str) -> bool {
     let mut rests = STREAMS.iter().filter_map(|route| path.strip_prefix(route));
     rests.any(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// The same URI with the id it names made the owner's. `None` if the route is not spelled as usual.
 fn renamed(uri: &Uri, prefix: &str) -> Option<Uri> {
-    if !is_about_streams(uri.path()) {
+    if !is_route_of_streams(uri.path()) {
         return None;
     }
     let path = match uri.path().strip_prefix("/v1/stream/") {

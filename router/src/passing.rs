@@ -1,36 +1,58 @@
 //! Requests that take no slot: which server they go to, and under which names.
 
+use axum::body::Body;
 use axum::extract::Request;
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Uri};
+use http::{HeaderMap, HeaderValue, Method, Uri};
 use session_slot_identity::SessionId;
 
-use crate::body;
+use crate::body::{self, Edits, MembersEdit, Parsed, SlotEdit};
 use crate::conversation;
 use crate::fleet::naming;
+use crate::headers;
 use crate::proxy::App;
 use crate::refusal::Refusal;
 use crate::servers::{Member, key_of};
+use crate::turn::{large_aside, read_body};
 
 /// Where another router looks for a session first, of what a request without a body can carry.
 const SESSION: &str = "x-agent-session-id";
 
+/// A body that can be read, and what it says.
+type Text = (Bytes, Parsed);
+
 /// The server of a request, and the request as it goes there.
-pub(crate) fn server_of<'a>(
+pub(crate) async fn server_of<'a>(
     app: &'a App,
     mut request: Request,
     user: Option<&str>,
 ) -> Result<(&'a Member, Request), Refusal> {
-    let session = session_of(app, &request, user);
-    conversation::name_in_stream(&mut request, session.as_ref(), user);
-    if let Some(only) = app.servers.only() {
-        return Ok((only, request));
+    let Some(only) = app.servers.only() else { return server_among(app, request, user).await };
+    if conversation::is_about_streams(request.uri()) {
+        let session = session_of(app, request.headers(), None, user);
+        conversation::name_in_stream(&mut request, session.as_ref(), user);
     }
-    let asked = request.uri().query().and_then(naming::of_query);
+    Ok((only, request))
+}
+
+/// The same where there are several servers.
+async fn server_among<'a>(
+    app: &'a App,
+    request: Request,
+    user: Option<&str>,
+) -> Result<(&'a Member, Request), Refusal> {
+    let (mut request, text) = read(app, request).await?;
+    let said = text.as_ref().map(|(_, parsed)| parsed);
+    let session = session_of(app, request.headers(), said, user);
+    conversation::name_in_stream(&mut request, session.as_ref(), user);
+    let in_query = || request.uri().query().and_then(naming::of_query);
+    let asked = said.and_then(Parsed::model).map(str::to_owned).or_else(in_query);
     let target = app.servers.target(session.as_ref().map(key_of), asked.as_deref());
     let target = target.ok_or_else(|| app.servers.unknown_model())?;
-    if let Some(uri) = target.model.as_deref().and_then(|model| renamed(request.uri(), model)) {
-        *request.uri_mut() = uri;
+    if let Some(model) = &target.model {
+        rename(&mut request, text, model).await;
     }
     let member = app.servers.for_passing(&target);
     if let Some(session) = session.filter(|_| member.slots.is_none())
@@ -42,10 +64,47 @@ pub(crate) fn server_of<'a>(
     Ok((member, request))
 }
 
-/// The session, as far as the headers tell it: the body is not read.
-fn session_of(app: &App, request: &Request, user: Option<&str>) -> Option<SessionId> {
-    let no_members = body::parse(b"{}").ok()??;
-    app.config.identity.identify(request.headers(), &no_members, user).session
+/// What is posted says in its body which model is meant, as a turn does. What can't be read passes as it comes.
+async fn read(app: &App, request: Request) -> Result<(Request, Option<Text>), Refusal> {
+    let (mut parts, body) = request.into_parts();
+    let opaque = headers::is_compressed(&parts.headers) || headers::wants_upgrade(&parts.headers);
+    if parts.method != Method::POST || opaque {
+        return Ok((Request::from_parts(parts, body), None));
+    }
+    let body = read_body(app.config.max_body, &parts.headers, body).await?;
+    parts.headers.remove(TRANSFER_ENCODING);
+    parts.headers.insert(CONTENT_LENGTH, body.len().into());
+    let text = body.clone();
+    let parsed = large_aside(body.len(), move || body::parse(&text)).await.ok().flatten();
+    let text = parsed.map(|parsed| (body.clone(), parsed));
+    Ok((Request::from_parts(parts, Body::from(body)), text))
+}
+
+/// The session, as far as headers and body tell it.
+fn session_of(
+    app: &App,
+    headers: &HeaderMap,
+    said: Option<&Parsed>,
+    user: Option<&str>,
+) -> Option<SessionId> {
+    let nothing = body::parse(b"{}").ok()??;
+    app.config.identity.identify(headers, said.unwrap_or(&nothing), user).session
+}
+
+/// Calls the model as its server does.
+async fn rename(request: &mut Request, text: Option<Text>, model: &str) {
+    if let Some(uri) = renamed(request.uri(), model) {
+        *request.uri_mut() = uri;
+    }
+    let Some((body, parsed)) = text else { return };
+    let (size, model) = (body.len(), model.to_owned());
+    let edit = move || {
+        let edits = Edits { slot: SlotEdit::Keep, model: Some(&model), members: MembersEdit::Keep };
+        parsed.rewrite(&body, edits)
+    };
+    let body = large_aside(size, edit).await;
+    request.headers_mut().insert(CONTENT_LENGTH, body.len().into());
+    *request.body_mut() = Body::from(body);
 }
 
 /// The same URI with the model called as its server does.

@@ -125,7 +125,7 @@ async fn forward(app: &Arc<App>, request: Request, path: &str, caller: Caller<'_
         return status::json_answer(models);
     }
     let adapts = request.method() == Method::POST && route == ADAPTERS;
-    let (member, request) = match passing::server_of(app, request, caller.user) {
+    let (member, request) = match passing::server_of(app, request, caller.user).await {
         Ok(found) => found,
         Err(refusal) => return refuse(record, &refusal, path),
     };

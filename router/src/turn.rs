@@ -187,7 +187,8 @@ fn begun(served: Served, mut record: Record, last_word: bool) -> Answer {
     Answer { body: Box::new(Forwarded::of_turn(body, record, lease, seat, last_word)), parts }
 }
 
-async fn read_body(limit: u64, headers: &HeaderMap, body: Body) -> Result<Bytes, Refusal> {
+/// All of a body, if it is no larger than `limit`.
+pub(crate) async fn read_body(limit: u64, headers: &HeaderMap, body: Body) -> Result<Bytes, Refusal> {
     let declared = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     if declared.is_some_and(|length| length > limit) {
         return Err(Refusal::TooLarge { limit });
@@ -239,6 +240,9 @@ async fn parse(app: &App, body: Bytes) -> Result<(Bytes, Option<Parsed>), BodyEr
 }
 
 /// Does `job` on another thread if it goes over so many bytes that other streams would notice.
-async fn large_aside<T: Send + 'static>(bytes: usize, job: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) async fn large_aside<T: Send + 'static>(
+    bytes: usize,
+    job: impl FnOnce() -> T + Send + 'static,
+) -> T {
     if bytes < LARGE { job() } else { aside(job).await }
 }

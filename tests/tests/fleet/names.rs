@@ -69,3 +69,19 @@ async fn a_host_that_is_down_is_told_by_name_and_no_other_one_is_taken() {
     }
     assert_eq!(stage.fake("a").received().len(), 0);
 }
+
+#[tokio::test]
+async fn what_takes_no_slot_also_goes_to_the_server_of_its_model_under_that_servers_name_for_it() {
+    let stage = small_and_large("names = \"host\"").await;
+    let echo = format!("{}/echo", stage.router.url());
+    let told = client::post_json(echo.clone(), r#"{"model":"b-large", "n": 1.50}"#).await.json();
+    assert_eq!(told["body"], r#"{"model":"large", "n": 1.50}"#, "{told}");
+    let told = client::get(format!("{echo}?n=1.50&model=b-large")).await.json();
+    assert_eq!(told["query"], "n=1.50&model=large", "{told}");
+    let unknown = client::post_json(echo, r#"{"model":"a-large"}"#).await;
+    assert_eq!(unknown.status.as_u16(), 404, "{}", unknown.text());
+    let echoes = |fake: &FakeLlama| {
+        fake.look(|state| state.received().iter().filter(|one| one.target.starts_with("/echo")).count())
+    };
+    assert_eq!((echoes(stage.fake("a")), echoes(stage.fake("b"))), (0, 2));
+}
