@@ -51,10 +51,10 @@ async fn server_among<'a>(
     let asked = said.and_then(Parsed::model).map(str::to_owned).or_else(in_query);
     let target = app.servers.target(session.as_ref().map(key_of), asked.as_deref());
     let target = target.ok_or_else(|| app.servers.unknown_model())?;
+    let member = app.servers.for_passing(&target).ok_or_else(|| app.servers.unknown_model())?;
     if let Some(model) = &target.model {
         rename(&mut request, text, model).await;
     }
-    let member = app.servers.for_passing(&target);
     if let Some(session) = session.filter(|_| member.slots.is_none())
         && let Ok(session) = HeaderValue::from_bytes(session.as_str().as_bytes())
     {

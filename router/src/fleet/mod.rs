@@ -209,6 +209,14 @@ impl Fleet {
         self.homes.home(key, now)
     }
 
+    /// A server for what is no turn: one that is up, or at least one that could serve it then. `None`: none has its model.
+    #[must_use]
+    pub fn able(&self, of: &Eligible, now: Instant) -> Option<ServerId> {
+        let candidates = self.models.candidates(of);
+        let is_up = |server: &&ServerId| self.health[server.index()].state(now) == ServerState::Up;
+        candidates.iter().find(is_up).or(candidates.first()).copied()
+    }
+
     /// Refuses everyone who waits.
     pub fn refuse_all(&mut self, why: Refusal) {
         let waiting: Vec<_> = self.lines.values().flat_map(Line::all).map(Turn::when_and_where).collect();

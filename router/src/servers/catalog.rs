@@ -41,7 +41,6 @@ impl Servers {
     /// The server whose name stands in front of a model's, and what that server calls it. `None`: it has no such model.
     pub(super) fn host_of<'m>(&self, several: &Several, model: &'m str) -> Option<(ServerId, &'m str)> {
         let (server, own) = several.hosts.as_ref()?.split(model)?;
-        let known = self.member(server).models();
-        known.is_none_or(|models| models.iter().any(|known| known == own)).then_some((server, own))
+        self.member(server).may_have(own).then_some((server, own))
     }
 }

@@ -83,6 +83,11 @@ impl Member {
         self.catalog().names.clone()
     }
 
+    /// It has this model, as far as is known.
+    pub(super) fn may_have(&self, model: &str) -> bool {
+        self.catalog().names.as_ref().is_none_or(|names| names.iter().any(|name| name == model))
+    }
+
     /// What it answers to `/v1/models`. The names of its models, if that is such an answer, or they are listed.
     pub(super) fn told(&self, page: Bytes) -> Option<Vec<String>> {
         let listed = naming::listed(&page);

@@ -175,13 +175,12 @@ impl Servers {
     }
 
     /// The server of a request that takes no slot: one that has the model it names, its conversation's, or one that is up.
-    pub(crate) fn for_passing(&self, target: &Target) -> &Member {
-        let Some(several) = &self.several else { return &self.members[0] };
-        let state = several.room.lock();
+    /// `None`: no server has that model.
+    pub(crate) fn for_passing(&self, target: &Target) -> Option<&Member> {
+        let Some(several) = &self.several else { return self.members.first() };
+        let fleet = &several.room.lock().fleet;
         let key = target.key.filter(|_| target.of == Eligible::Any);
-        let home = key.and_then(|key| state.fleet.home(key, Instant::now()));
-        let server = home.or_else(|| state.eligible_now(&target.of, self)).unwrap_or(ServerId(0));
-        drop(state);
-        self.member(server)
+        let home = key.and_then(|key| fleet.home(key, Instant::now()));
+        home.or_else(|| fleet.able(&target.of, Instant::now())).map(|server| self.member(server))
     }
 }

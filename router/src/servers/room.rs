@@ -11,7 +11,7 @@ use tracing::{info, warn};
 
 use super::{Seat, Servers, Several};
 use crate::dispatch::Pace;
-use crate::fleet::{Again, Ask, Eligible, Ended, Fleet, Output, Refusal, ServerId, ServerState, Ticket};
+use crate::fleet::{Again, Ask, Eligible, Ended, Fleet, Output, Refusal, Ticket};
 
 /// Nobody is told to come back sooner.
 const SOONEST: Duration = Duration::from_secs(1);
@@ -80,24 +80,6 @@ impl Room {
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         // The fleet is consistent between its methods, so a panic elsewhere under the lock is no reason to stop.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    /// A server that could serve a request now, or at least the first that could if it were up.
-    pub(super) fn eligible_now(&self, of: &Eligible, servers: &Servers) -> Option<ServerId> {
-        let shown = self.fleet.snapshot(Instant::now());
-        let serves = |server: &ServerId| match of {
-            Eligible::Any => true,
-            Eligible::Only(only) => only == server,
-            Eligible::Model(model) => servers
-                .member(*server)
-                .models()
-                .is_none_or(|models| models.iter().any(|known| **known == **model)),
-        };
-        let is_up = |server: &ServerId| shown.get(server.index()).is_some_and(|s| s.state == ServerState::Up);
-        let able: Vec<ServerId> = servers.ids().filter(serves).collect();
-        able.iter().copied().find(is_up).or_else(|| able.first().copied())
     }
 }
 

@@ -41,6 +41,9 @@ async fn a_request_goes_to_a_server_that_has_its_model_and_an_unknown_one_is_tol
         "{}",
         unknown.text()
     );
+    let counted = json!({"model": "huge", "content": "hello"}).to_string();
+    let unknown = client::post_json(format!("{}/tokenize", stage.router.url()), counted).await;
+    assert_eq!(unknown.status.as_u16(), 404, "{}", unknown.text());
     let models = client::get(format!("{}/v1/models", stage.router.url())).await;
     assert_eq!(ids(&models), ["small", "large"]);
 }
