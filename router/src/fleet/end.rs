@@ -44,16 +44,25 @@ impl Fleet {
                 return self.complete(sent, counts);
             }
             Ended::Declined => self.works(server),
-            Ended::Full => {
-                if let Some(pool) = self.servers[server.index()].overflowed(now) {
-                    self.outputs.push(Output::FoundShared { server, pool });
-                }
-            }
+            Ended::Full => self.overflowed(sent, now),
             Ended::Broken => self.failed(server, now),
             Ended::NotReady => self.health[server.index()].loading = true,
             Ended::Left => {}
         }
         None
+    }
+
+    fn overflowed(&mut self, sent: &Sent, now: Instant) {
+        let server = &mut self.servers[sent.server.index()];
+        if let Some(pool) = server.overflowed(now) {
+            self.outputs.push(Output::FoundShared { server: sent.server, pool });
+        }
+        // Its client may send it again as another request, after output had begun.
+        if server.limit(&self.policy.budget).is_some()
+            && let Some(known) = sent.key.and_then(|key| self.homes.known_mut(key))
+        {
+            known.habits.overflowed(sent.counts);
+        }
     }
 
     /// A server runs turns.

@@ -28,6 +28,13 @@ pub(super) struct Habits {
     read: Option<(u64, u64)>,
     /// Tokens of its longest answer.
     longest: u64,
+    /// Its next turn takes at least so many tokens.
+    least: u64,
+}
+
+/// What a turn takes at least for which so many tokens were too few: what was too few once is too few again.
+pub(super) fn more_than(tokens: u64) -> u64 {
+    (tokens + tokens / 4).max(tokens + 256)
 }
 
 impl Habits {
@@ -37,6 +44,12 @@ impl Habits {
             self.read = Some((characters, counts.prompt));
         }
         self.longest = self.longest.max(counts.generated);
+        self.least = 0;
+    }
+
+    /// Its server was full though so many tokens were reserved.
+    pub(super) fn overflowed(&mut self, reserved: u64) {
+        self.least = more_than(reserved);
     }
 
     /// Nothing is known.
@@ -61,7 +74,7 @@ impl Habits {
     pub(super) fn need(&self, ask: &Ask, outputs: &Outputs, least: u64) -> Need {
         let output = outputs.expected().max(self.longest).min(ask.max_output.unwrap_or(u64::MAX));
         let prompt = self.prompt(ask.characters);
-        Need { prompt, tokens: prompt.saturating_add(output).max(least).max(1) }
+        Need { prompt, tokens: prompt.saturating_add(output).max(least).max(self.least).max(1) }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::budget::Need;
+use super::estimate::more_than;
 use super::types::{Again, Ask, ServerId, Ticket, Why};
 
 /// A request that asks for a server.
@@ -32,10 +33,7 @@ pub(super) struct Turn {
 impl Seeker {
     pub(super) fn new(ticket: Ticket, ask: Ask, now: Instant) -> Self {
         let (since, least) = match ask.again {
-            // What was too few once is too few again.
-            Some(Again::Full { reserved, since, .. }) => {
-                (since, (reserved + reserved / 4).max(reserved + 256))
-            }
+            Some(Again::Full { reserved, since, .. }) => (since, more_than(reserved)),
             _ => (now, 0),
         };
         Self { ticket, ask, since, least, waited: false }

@@ -1,6 +1,6 @@
 //! A full server is busy, not broken.
 
-use super::stage::{A, B, Stage, nobody, of, policy, sized, spec};
+use super::stage::{A, B, Stage, complete, nobody, of, policy, sized, spec};
 use crate::fleet::{Again, Ask, Budget, Ended, KvSetting, Output, Placed, Policy, ServerState};
 
 const DONE: Ended = Ended::Complete { counts: None };
@@ -140,4 +140,18 @@ fn a_request_of_nobody_is_sent_again_too() {
     let retry = stage.ask(ask);
     stage.wait(1.0);
     assert_eq!(stage.went(retry), Some(A));
+}
+
+#[test]
+fn a_turn_that_was_too_large_is_expected_to_be_larger_also_as_another_request_until_one_has_ended_well() {
+    let mut stage = Stage::sharing(10_000);
+    let placed = stage.go(sized(1, 4000));
+    stage.end(placed.ticket, Ended::Full);
+    stage.wait(2.0);
+    let other = stage.go(sized(2, 4000));
+    assert_eq!(other.reserved, 4000, "another conversation");
+    let placed = stage.go(sized(1, 4000));
+    assert_eq!(placed.reserved, 5000);
+    stage.end(placed.ticket, complete(4000, 0, 0));
+    assert_eq!(stage.go(sized(1, 4000)).reserved, 4000);
 }
