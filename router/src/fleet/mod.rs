@@ -154,6 +154,7 @@ impl Fleet {
     pub fn unreachable(&mut self, server: ServerId, now: Instant) {
         let pause = self.health[server.index()].breaker.unreachable(now);
         self.opened(server, pause);
+        self.servers[server.index()].went_away();
         self.serve_line(server, now);
         self.check_invariants(now);
     }
@@ -161,6 +162,7 @@ impl Fleet {
     /// A server loads its model.
     pub fn loading(&mut self, server: ServerId, now: Instant) {
         self.health[server.index()].loading = true;
+        self.servers[server.index()].went_away();
         self.serve_line(server, now);
         self.check_invariants(now);
     }

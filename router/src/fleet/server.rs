@@ -17,7 +17,7 @@ pub(super) struct Server {
     pub(super) spec: ServerSpec,
     pub(super) facts: Facts,
     pub(super) kv: Kv,
-    /// An overflow has shown that its memory is shared.
+    /// An overflow has shown that its memory is shared, and it hasn't been away since.
     pub(super) found_shared: bool,
     pub(super) outputs: Outputs,
     /// Characters per token.
@@ -74,6 +74,12 @@ impl Server {
         self.facts.slots = facts.slots.or(self.facts.slots);
         self.facts.context = facts.context.or(self.facts.context);
         self.facts.shared = facts.shared.or(self.facts.shared);
+        self.kv = self.kv_as_known();
+    }
+
+    /// It was away, and may come back as another one: what an overflow has shown is not true for ever.
+    pub(super) fn went_away(&mut self) {
+        self.found_shared = false;
         self.kv = self.kv_as_known();
     }
 

@@ -1,7 +1,7 @@
 //! A full server is busy, not broken.
 
 use super::stage::{A, B, Stage, complete, nobody, of, policy, sized, spec};
-use crate::fleet::{Again, Ask, Budget, Ended, KvSetting, Output, Placed, Policy, ServerState};
+use crate::fleet::{Again, Ask, Budget, Ended, Fleet, KvSetting, Output, Placed, Policy, ServerState};
 
 const DONE: Ended = Ended::Complete { counts: None };
 
@@ -98,6 +98,19 @@ fn an_overflow_shows_that_memory_is_shared() {
     assert_eq!((stage.status(A).kv, stage.status(A).budget_used), ("shared", Some(600)));
     let waiting = stage.ask(sized(3, 600));
     assert!(stage.waits(waiting), "what was in flight before counts");
+}
+
+#[test]
+fn what_an_overflow_has_shown_of_a_server_is_forgotten_when_it_was_away() {
+    for away in [Fleet::unreachable, Fleet::loading] {
+        let mut stage = Stage::of(policy(), vec![spec(KvSetting::Auto)]).knowing(A, 8, 1000);
+        let before = stage.status(A).kv;
+        let placed = stage.go(sized(1, 600));
+        stage.end(placed.ticket, Ended::Full);
+        assert_eq!(stage.status(A).kv, "shared");
+        away(&mut stage.fleet, A, stage.now);
+        assert_eq!(stage.status(A).kv, before);
+    }
 }
 
 #[test]
