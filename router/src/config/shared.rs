@@ -7,7 +7,7 @@ use super::values::Secret;
 
 const DEFAULT_PREFIX: &str = "session-slot-router";
 const PREFIX_MAX_BYTES: usize = 64;
-const SCHEMES: [&str; 4] = ["redis", "rediss", "redis+unix", "unix"];
+const SCHEMES: [&str; 3] = ["redis", "redis+unix", "unix"];
 /// What is printed for a password.
 const HIDDEN: &str = "***";
 
@@ -35,8 +35,8 @@ impl std::fmt::Debug for Url {
 pub enum SharedError {
     /// It is not the URL of a Valkey or Redis.
     #[error(
-        "url in [shared] must be the URL of a Valkey or Redis, such as redis://127.0.0.1:6379, rediss://HOST:PORT or \
-         redis+unix:///run/valkey.sock"
+        "url in [shared] must be the URL of a Valkey or Redis, such as redis://127.0.0.1:6379 or \
+         redis+unix:///run/valkey.sock; TLS (rediss://) is not supported"
     )]
     Url,
     /// It can't stand in front of keys.
@@ -117,7 +117,7 @@ mod tests {
         for (url, printed) in [
             ("redis://127.0.0.1:6379/1", "redis://127.0.0.1:6379/1"),
             ("redis://:hunter2@h:1", "redis://:***@h:1"),
-            ("rediss://ann:hunter2@h:1/2", "rediss://ann:***@h:1/2"),
+            ("redis://ann:hunter2@h:1/2", "redis://ann:***@h:1/2"),
             ("redis://ann@h:1", "redis://ann@h:1"),
             ("redis://ann:hunter2@:/?#hunter2@h", "redis://ann:***@h"),
             ("redis+unix:///s?db=1&pass=hunter2&user=ann", "redis+unix:///s?db=1&pass=***&user=ann"),
@@ -131,7 +131,15 @@ mod tests {
 
     #[test]
     fn what_is_no_valkey_or_redis_is_refused_without_quoting_it() {
-        for url in ["", "hunter2", "redis://", "http://hunter2", "redis://hunter2 x", "127.0.0.1:6379"] {
+        for url in [
+            "",
+            "hunter2",
+            "redis://",
+            "http://hunter2",
+            "redis://hunter2 x",
+            "rediss://hunter2",
+            "127.0.0.1:6379",
+        ] {
             let message = refusal(url, None);
             assert!(message.contains("redis://127.0.0.1:6379") && !message.contains("hunter2"), "{message}");
         }
@@ -142,10 +150,10 @@ mod tests {
 
     #[test]
     fn a_build_that_can_not_share_says_so() {
-        let settings = SharedSettings { url: Url("REDISS://h".to_owned()), prefix: None };
+        let settings = SharedSettings { url: Url("REDIS://h".to_owned()), prefix: None };
         let shared = settings.into_shared().map(|shared| (shared.url.expose().to_owned(), shared.prefix));
         let shared = shared.map_err(|error| error.to_string().contains("--features shared"));
-        let wanted = ("REDISS://h".to_owned(), "session-slot-router".to_owned());
+        let wanted = ("REDIS://h".to_owned(), "session-slot-router".to_owned());
         assert_eq!(shared, if cfg!(feature = "shared") { Ok(wanted) } else { Err(true) });
     }
 }
