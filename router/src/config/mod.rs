@@ -42,7 +42,7 @@ pub use values::{ByteSize, LogFormat, Secret, Upstream};
 pub use warm::{Warm, WarmSettings};
 pub use watch::{UpstreamSettings, Watch};
 
-use servers::{Around, Behind};
+use servers::Around;
 use sources::{Environment, PREFIX};
 
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
@@ -373,36 +373,21 @@ impl Settings {
         let mut warm = self.warm.unwrap_or_default().into_warm(self.warm_dir);
         let around = Around {
             listen,
-            upstream: upstream.url.is_some(),
-            upstream_key: self.upstream_api_key_file.is_some(),
-            warm_dir: warm.dir.as_deref(),
+            upstream: upstream.url,
+            upstream_key_file: self.upstream_api_key_file,
+            warm_dir: warm.dir,
             max_waiting: queue.max_waiting,
         };
-        let (one, fleet) = match fleet.resolve(&around, &mut warnings)? {
-            Behind::Upstream => (None, None),
-            Behind::One(server) => (Some(*server), None),
-            Behind::Fleet(fleet) => (None, Some(fleet)),
-        };
-        let (url, upstream_api_key, upstream_api_key_file) = match one {
-            Some(server) => {
-                warm.dir = warm.dir.or(server.warm_dir);
-                (server.url, server.api_key, server.api_key_file)
-            }
-            None => {
-                let file = self.upstream_api_key_file;
-                let key =
-                    file.as_deref().map(|file| Secret::read("--upstream-api-key-file", file)).transpose()?;
-                (upstream.url.unwrap_or_default(), key, file)
-            }
-        };
+        let behind = fleet.resolve(around, &mut warnings)?;
+        warm.dir = behind.warm_dir;
         if watch.end_stalled && watch.stall.is_none() {
             warnings.push("upstream.end_stalled ends nothing without upstream.stall".to_owned());
         }
         Ok(Config {
             listen,
             upstream_watch: watch,
-            fleet,
-            upstream: url,
+            fleet: behind.fleet,
+            upstream: behind.url,
             keep_alive: self.keepalive.unwrap_or_default().into_keep_alive()?,
             state_dir,
             pin: self.pin.unwrap_or_default(),
@@ -421,8 +406,8 @@ impl Settings {
             api_key_file: self.api_key_file,
             allow_unauthenticated: self.allow_unauthenticated.unwrap_or(false),
             allowed_hosts: host_names(self.allowed_hosts.unwrap_or_default())?,
-            upstream_api_key,
-            upstream_api_key_file,
+            upstream_api_key: behind.api_key,
+            upstream_api_key_file: behind.api_key_file,
             hygiene: self.hygiene.unwrap_or_default().into_hygiene(),
             identity: self.identity.unwrap_or_default().into_rules(&mut warnings),
             warnings,

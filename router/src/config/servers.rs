@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::Deserialize;
 
@@ -17,6 +17,7 @@ use crate::fleet::{KvSetting, Placement, Policy};
 /// The longest name of a server, in bytes.
 const NAME_MAX_BYTES: usize = 64;
 const KEY_OPTION: &str = "api_key_file of a [[server]]";
+const UPSTREAM_KEY_OPTION: &str = "--upstream-api-key-file";
 
 /// One `[[server]]`.
 #[derive(Debug, Clone, Deserialize)]
@@ -48,27 +49,27 @@ pub(super) struct FleetSettings {
 
 /// The rest of the settings, as far as it matters here.
 #[derive(Debug)]
-pub(super) struct Around<'a> {
+pub(super) struct Around {
     pub(super) listen: SocketAddr,
-    /// `upstream` has a URL.
-    pub(super) upstream: bool,
-    /// `upstream_api_key_file` is given.
-    pub(super) upstream_key: bool,
+    /// The URL in `upstream`.
+    pub(super) upstream: Option<Upstream>,
+    pub(super) upstream_key_file: Option<PathBuf>,
     /// `dir` in `[warm]`.
-    pub(super) warm_dir: Option<&'a Path>,
+    pub(super) warm_dir: Option<PathBuf>,
     /// `max_waiting` in `[queue]`.
     pub(super) max_waiting: usize,
 }
 
 /// What is behind the router.
 #[derive(Debug)]
-pub(super) enum Behind {
-    /// What `upstream` says.
-    Upstream,
-    /// This one, instead of what `upstream` says.
-    One(Box<Server>),
-    /// These.
-    Fleet(Fleet),
+pub(super) struct Behind {
+    pub(super) fleet: Option<Fleet>,
+    /// This and the next two are the only server's; they mean nothing if there is a fleet.
+    pub(super) url: Upstream,
+    pub(super) api_key: Option<Secret>,
+    pub(super) api_key_file: Option<PathBuf>,
+    /// `dir` in `[warm]`, or the only server's.
+    pub(super) warm_dir: Option<PathBuf>,
 }
 
 /// What is wrong with the servers. Each message says what to do.
@@ -153,23 +154,22 @@ pub enum FleetError {
 
 impl FleetSettings {
     /// Checks it all and reads the key files.
-    pub(super) fn resolve(
-        self,
-        around: &Around<'_>,
-        warnings: &mut Vec<String>,
-    ) -> Result<Behind, ConfigError> {
+    pub(super) fn resolve(self, around: Around, warnings: &mut Vec<String>) -> Result<Behind, ConfigError> {
         if self.servers.is_empty() {
             self.warn_of_what_means_nothing("without [[server]]", warnings);
-            return Ok(Behind::Upstream);
+            return Behind::upstream(around);
         }
-        self.check(around)?;
+        self.check(&around)?;
         match &*self.servers {
             [only] if !only.sidecar => {
                 self.warn_of_what_means_nothing("with one [[server]]", warnings);
                 only.warn_of_what_means_nothing(warnings);
-                Ok(Behind::One(Box::new(only.clone().into_server()?)))
+                Ok(Behind::one(only.clone().into_server()?, around.warm_dir))
             }
-            _ => self.into_fleet(around.max_waiting, warnings).map(Behind::Fleet),
+            _ => {
+                let fleet = Some(self.into_fleet(around.max_waiting, warnings)?);
+                Ok(Behind { fleet, ..Behind::upstream(around)? })
+            }
         }
     }
 
@@ -195,11 +195,11 @@ impl FleetSettings {
         })
     }
 
-    fn check(&self, around: &Around<'_>) -> Result<(), FleetError> {
-        if around.upstream {
+    fn check(&self, around: &Around) -> Result<(), FleetError> {
+        if around.upstream.is_some() {
             return Err(FleetError::Both("upstream's url"));
         }
-        if around.upstream_key {
+        if around.upstream_key_file.is_some() {
             return Err(FleetError::Both("upstream_api_key_file"));
         }
         self.servers.iter().try_for_each(|server| server.check(around.listen))?;
@@ -241,6 +241,23 @@ impl FleetSettings {
         for (setting, _) in given.iter().filter(|(_, given)| *given) {
             warnings.push(format!("{setting} means nothing {when} and is ignored"));
         }
+    }
+}
+
+impl Behind {
+    /// What `upstream` says.
+    fn upstream(around: Around) -> Result<Self, ConfigError> {
+        let api_key_file = around.upstream_key_file;
+        let api_key =
+            api_key_file.as_deref().map(|path| Secret::read(UPSTREAM_KEY_OPTION, path)).transpose()?;
+        let url = around.upstream.unwrap_or_default();
+        Ok(Self { fleet: None, url, api_key, api_key_file, warm_dir: around.warm_dir })
+    }
+
+    /// The only `server`, instead of what `upstream` says.
+    fn one(server: Server, warm_dir: Option<PathBuf>) -> Self {
+        let Server { url, api_key, api_key_file, .. } = server;
+        Self { fleet: None, url, api_key, api_key_file, warm_dir: warm_dir.or(server.warm_dir) }
     }
 }
 
