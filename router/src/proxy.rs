@@ -124,11 +124,22 @@ async fn forward(app: &Arc<App>, request: Request, path: &str, caller: Caller<'_
         record.status(StatusCode::OK);
         return status::json_answer(models);
     }
+    match pass_on(app, request, &route, caller, &mut record).await {
+        Ok(answer) => passed(answer, record),
+        Err(refusal) => refuse(record, &refusal, path),
+    }
+}
+
+/// A request that takes no slot goes to its server.
+async fn pass_on(
+    app: &App,
+    request: Request,
+    route: &str,
+    caller: Caller<'_>,
+    record: &mut Record,
+) -> Result<http::Response<Incoming>, Refusal> {
     let adapts = request.method() == Method::POST && route == ADAPTERS;
-    let (member, request) = match passing::server_of(app, request, caller.user).await {
-        Ok(found) => found,
-        Err(refusal) => return refuse(record, &refusal, path),
-    };
+    let (member, request) = passing::server_of(app, request, caller.user).await?;
     if app.servers.only().is_none() {
         record.passes_to(&member.name);
     }
@@ -137,10 +148,7 @@ async fn forward(app: &Arc<App>, request: Request, path: &str, caller: Caller<'_
     if adapts && answer.as_ref().map_or(true, |answer| answer.status().is_success()) {
         member.adapters_changed();
     }
-    match answer {
-        Ok(answer) => passed(answer, record),
-        Err(refusal) => refuse(record, &refusal, path),
-    }
+    answer
 }
 
 async fn turn_answer(app: &Arc<App>, mut turn: Turn, dialect: Dialect, record: Record) -> Response {

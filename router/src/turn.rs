@@ -36,7 +36,7 @@ use crate::slots::{Heeds, Shape, Want};
 use crate::stream::Forwarded;
 use crate::warm::Story;
 use attempts::Served;
-use text::Text;
+use text::Asked;
 
 /// A body of this many bytes takes about half a millisecond to edit.
 const LARGE: usize = 512 << 10;
@@ -96,20 +96,11 @@ impl Turn {
         let tasks = parsed.as_ref().map_or(1, |parsed| parsed.tasks(taking.lists));
         let resumable = conversation::is_named_in(&parts.headers);
         let shape = Shape { tasks, heeds_slot: taking.heeds_slot, resumable };
-        let model = parsed.as_ref().and_then(Parsed::model);
-        let text = Text::read(app, &body, &want, taking.heeds_slot, model, caller.whole.as_deref()).await;
-        let target = app.servers.target(text.key, model).ok_or_else(|| app.servers.unknown_model())?;
-        let ask = Ask {
-            key: text.key,
-            home: None,
-            of: target.of,
-            characters: text.characters(&body),
-            max_output: parsed.as_ref().and_then(Parsed::max_output),
-            again: None,
-        };
         let user = caller.whole;
-        let story = text.story(&want, user.clone());
+        let Asked { ask, model, story } =
+            Asked::of(app, &body, parsed.as_ref(), &want, taking.heeds_slot, user.clone()).await?;
         let (parsed, last_word) = (parsed.map(Arc::new), taking.last_word);
+        let may_be_tried_again = app.config.fleet.is_some();
         Ok(Self {
             parts,
             body,
@@ -121,8 +112,8 @@ impl Turn {
             last_word,
             user,
             ask,
-            model: target.model,
-            may_be_tried_again: app.config.fleet.is_some(),
+            model,
+            may_be_tried_again,
         })
     }
 

@@ -269,28 +269,33 @@ async fn judged(
     // The head tells that it has a slot; its first event may be a long prompt away, and others wait for that.
     record.ran_in(lease.as_mut().and_then(Lease::landed));
     let (verdict, answer) = look(answer).await;
-    let again = match verdict {
+    match verdict {
         Verdict::Good { usage } => {
             seat.began();
             record.lost(usage.and_then(|usage| seat.lost(usage)));
-            return Ok(Served { answer, lease, seat: Some(seat) });
+            Ok(Served { answer, lease, seat: Some(seat) })
         }
         Verdict::Declined => {
             seat.began();
-            return Ok(Served { answer, lease, seat: Some(seat) });
+            Ok(Served { answer, lease, seat: Some(seat) })
         }
-        Verdict::Full => seat.full(),
+        Verdict::Full => Err(failed(answer, lease, seat.full())),
+        Verdict::NotReady => Err(failed(answer, lease, seat.not_ready())),
         Verdict::Broken(reason) => {
             info!(server = &*server, reason, "a server has failed a request");
-            seat.broken()
+            Err(failed(answer, lease, seat.broken()))
         }
-        Verdict::NotReady => seat.not_ready(),
-    };
+    }
+}
+
+/// An attempt whose answer is none. Its client gets it if nothing comes of another one, but not that the memory is full: agents
+/// would take llama-server's words for a conversation that is too long.
+fn failed(answer: http::Response<Begun>, lease: Option<Lease>, again: Option<Again>) -> Failure {
     if let Some(lease) = lease.filter(|_| answer.status().is_server_error()) {
         // It has told so instead of running the request. Whatever else it does is for `/slots` to show.
         lease.declined();
     }
     let is_full = matches!(again, Some(Again::Full { .. }));
     let instead = if is_full { Err(Refusal::Full) } else { Ok(Served { answer, lease: None, seat: None }) };
-    Err(Failure { again, instead })
+    Failure { again, instead }
 }

@@ -5,25 +5,60 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::large_aside;
+use crate::body::Parsed;
 use crate::chain::Chain;
-use crate::fleet::Key;
+use crate::fleet::{Ask, Key};
 use crate::proxy::App;
+use crate::refusal::Refusal;
 use crate::servers::{fingerprint, key_of};
 use crate::slots::{Heeds, Want};
 use crate::warm::Story;
 
+/// What a turn says about servers and saved states.
+pub(super) struct Asked {
+    pub(super) ask: Ask,
+    /// What its server calls the model, if its client calls it otherwise.
+    pub(super) model: Option<String>,
+    pub(super) story: Option<Arc<Story>>,
+}
+
+impl Asked {
+    /// Reads `body` as the server will get it; `parsed` is what it says of routing.
+    pub(super) async fn of(
+        app: &App,
+        body: &Bytes,
+        parsed: Option<&Parsed>,
+        want: &Want,
+        heeds_slot: Heeds,
+        user: Option<Arc<str>>,
+    ) -> Result<Self, Refusal> {
+        let model = parsed.and_then(Parsed::model);
+        let text = Text::read(app, body, want, heeds_slot, model, user.as_deref()).await;
+        let target = app.servers.target(text.key, model).ok_or_else(|| app.servers.unknown_model())?;
+        let ask = Ask {
+            key: text.key,
+            home: None,
+            of: target.of,
+            characters: text.characters(body),
+            max_output: parsed.and_then(Parsed::max_output),
+            again: None,
+        };
+        Ok(Self { ask, model: target.model, story: text.story(want, user) })
+    }
+}
+
 /// As much of a turn's text as somebody asks for.
 #[derive(Debug, Default)]
-pub(super) struct Text {
+struct Text {
     chain: Option<Chain>,
     /// The conversation, among several servers.
-    pub(super) key: Option<Key>,
+    key: Option<Key>,
 }
 
 impl Text {
     /// Reads `body` as the server will get it. A conversation without a session is told apart by `model` and `user` as
     /// well.
-    pub(super) async fn read(
+    async fn read(
         app: &App,
         body: &Bytes,
         want: &Want,
@@ -47,12 +82,12 @@ impl Text {
     }
 
     /// How much it is.
-    pub(super) fn characters(&self, body: &Bytes) -> u64 {
+    fn characters(&self, body: &Bytes) -> u64 {
         self.chain.as_ref().map_or(body.len() as u64, Chain::len)
     }
 
     /// What saved states are found by: sessions have them.
-    pub(super) fn story(self, want: &Want, user: Option<Arc<str>>) -> Option<Arc<Story>> {
+    fn story(self, want: &Want, user: Option<Arc<str>>) -> Option<Arc<Story>> {
         let chain = self.chain.filter(|_| want.session().is_some())?;
         Some(Arc::new(Story { chain, user }))
     }
