@@ -8,6 +8,9 @@ use super::{Member, Servers};
 use crate::fleet::{Again, Counts, Ended, Placed, ServerId, Why};
 use crate::usage::Usage;
 
+/// No answer tells of more tokens, whatever it says; sums of these never run over.
+const MOST: u64 = 1 << 40;
+
 /// A place at one server, for one attempt. Ends exactly once: as one of its methods says, or when it is dropped, which
 /// means that its client has left or that it was never sent.
 #[derive(Debug)]
@@ -136,5 +139,7 @@ impl Drop for Seat {
 }
 
 fn counts(usage: Usage) -> Counts {
-    Counts { prompt: usage.prompt(), cached: usage.cached, generated: usage.generated }
+    let [prompt, cached, generated] =
+        [usage.prompt(), usage.cached, usage.generated].map(|tokens| tokens.min(MOST));
+    Counts { prompt, cached, generated }
 }
