@@ -108,6 +108,7 @@ impl Decides for Full {
             of: Eligible::Any,
             characters: 10_000,
             max_output: Some(32_000),
+            answers: 1,
             again: None,
         };
         let ticket = self.fleet.ask(ask, self.now);

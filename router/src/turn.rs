@@ -98,7 +98,7 @@ impl Turn {
         let shape = Shape { tasks, heeds_slot: taking.heeds_slot, resumable };
         let user = caller.whole;
         let Asked { ask, model, story } =
-            Asked::of(app, &body, parsed.as_ref(), &want, taking.heeds_slot, user.clone()).await?;
+            Asked::of(app, &body, parsed.as_ref(), &want, shape, user.clone()).await?;
         let (parsed, last_word) = (parsed.map(Arc::new), taking.last_word);
         let may_be_tried_again = app.config.fleet.is_some();
         Ok(Self {

@@ -73,6 +73,7 @@ impl Habits {
     /// What a turn takes, and no less than `least`.
     pub(super) fn need(&self, ask: &Ask, outputs: &Outputs, least: u64) -> Need {
         let output = outputs.expected().max(self.longest).min(ask.max_output.unwrap_or(u64::MAX));
+        let output = output.saturating_mul(ask.answers.into());
         let prompt = self.prompt(ask.characters);
         Need { prompt, tokens: prompt.saturating_add(output).max(least).max(self.least).max(1) }
     }

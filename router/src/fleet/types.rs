@@ -141,8 +141,10 @@ pub struct Ask {
     pub of: Eligible,
     /// Characters of text in it.
     pub characters: u64,
-    /// Tokens its answer may have at most, if the client says so.
+    /// Tokens an answer may have at most, if the client says so.
     pub max_output: Option<u64>,
+    /// So many answers are wanted; none where a text is only read, as for embeddings.
+    pub answers: u32,
     /// It has been tried before.
     pub again: Option<Again>,
 }

@@ -11,7 +11,7 @@ use crate::fleet::{Ask, Key};
 use crate::proxy::App;
 use crate::refusal::Refusal;
 use crate::servers::{fingerprint, key_of};
-use crate::slots::{Heeds, Want};
+use crate::slots::{Heeds, Shape, Want};
 use crate::warm::Story;
 
 /// What a turn says about servers and saved states.
@@ -29,11 +29,11 @@ impl Asked {
         body: &Bytes,
         parsed: Option<&Parsed>,
         want: &Want,
-        heeds_slot: Heeds,
+        shape: Shape,
         user: Option<Arc<str>>,
     ) -> Result<Self, Refusal> {
         let model = parsed.and_then(Parsed::model);
-        let text = Text::read(app, body, want, heeds_slot, model, user.as_deref()).await;
+        let text = Text::read(app, body, want, shape.heeds_slot, model, user.as_deref()).await;
         let target = app.servers.target(text.key, model).ok_or_else(|| app.servers.unknown_model())?;
         let ask = Ask {
             key: text.key,
@@ -41,6 +41,8 @@ impl Asked {
             of: target.of,
             characters: text.characters(body),
             max_output: parsed.and_then(Parsed::max_output),
+            // Where no slot can be named, nothing is generated.
+            answers: if shape.heeds_slot == Heeds::No { 0 } else { shape.tasks },
             again: None,
         };
         Ok(Self { ask, model: target.model, story: text.story(want, user) })

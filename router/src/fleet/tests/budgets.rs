@@ -122,6 +122,15 @@ fn an_answer_is_expected_as_long_as_the_conversations_longest_but_no_longer_than
 }
 
 #[test]
+fn every_answer_that_is_wanted_takes_room_and_a_text_that_is_only_read_none_but_its_own() {
+    let mut stage = Stage::sharing(100_000);
+    for (answers, reserved) in [(1, 1300), (3, 1900), (0, 1000)] {
+        let ask = Ask { answers, max_output: Some(300), ..sized(answers.into(), 1000) };
+        assert_eq!(stage.go(ask).reserved, reserved);
+    }
+}
+
+#[test]
 fn a_server_that_gives_short_answers_is_expected_to_go_on_so() {
     let mut stage = Stage::sharing(100_000);
     for key in 1..=100 {

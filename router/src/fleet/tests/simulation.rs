@@ -105,7 +105,7 @@ impl Simulation {
         };
         let max_output = [None, Some(100)][self.random.below(2)];
         let home = None;
-        let ask = Ask { key, home, of, characters, max_output, again: None };
+        let ask = Ask { key, home, of, characters, max_output, answers: 1, again: None };
         self.ask(Request { ask, since: self.stage.now, retries: 0, moved: false });
     }
 

@@ -53,6 +53,7 @@ pub(super) fn of(key: u128) -> Ask {
         of: Eligible::Any,
         characters: 0,
         max_output: Some(0),
+        answers: 1,
         again: None,
     }
 }
