@@ -1,5 +1,5 @@
-//! What the benchmarks share: `replay`, `warm` and `fleet` (how much of a prompt is reused), `overhead` (what the router costs)
-//! and `soak` (what it loses in a long time).
+//! What the benchmarks share: `replay`, `warm` and `fleet` (how much of a prompt is reused), `overhead` (what the router costs),
+//! `soak` (what it loses in a long time) and `outage` (what becomes of turns while one of several servers is away).
 //!
 //! Replay: [`sources`] and [`conversation`] make what agents send, [`client`] and [`answer`] send it and read the
 //! streams, [`replay`] lets sessions run side by side or in turn, [`report`] sums up.
@@ -10,6 +10,7 @@
 //! Those that start programs end with [`interrupt`]; those that are judged, by [`targets`].
 //! Evictions: [`mod@evictions`] plays agents against the router's slot table in virtual time.
 //! Soak: [`soak`] plays clients that leave, while the fake server is killed and started again.
+//! Outage: [`outage`] plays agents that go on while one of several fake servers is away.
 
 pub mod answer;
 pub mod client;
@@ -20,6 +21,7 @@ pub mod interrupt;
 pub mod load;
 pub mod machine;
 pub mod memory;
+pub mod outage;
 pub mod overhead;
 pub mod peers;
 pub mod replay;

@@ -22,6 +22,21 @@ pub struct Programs {
     pub nginx_workers: usize,
 }
 
+impl Programs {
+    /// The router and the fake, where they are given or else beside the running program; no nginx.
+    pub fn without_nginx(router: Option<&Path>, fake: Option<&Path>) -> io::Result<Self> {
+        let here = std::env::current_exe()?.parent().map(Path::to_path_buf).unwrap_or_default();
+        let beside =
+            |given: Option<&Path>, name: &str| given.map_or_else(|| here.join(name), Path::to_path_buf);
+        Ok(Self {
+            router: beside(router, "session-slot-router"),
+            fake: beside(fake, "fake-llama-server"),
+            nginx: PathBuf::new(),
+            nginx_workers: 0,
+        })
+    }
+}
+
 /// A running program.
 #[derive(Debug)]
 pub struct Peer {

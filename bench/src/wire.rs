@@ -111,6 +111,15 @@ impl Connection {
     }
 }
 
+/// The router's status.
+pub async fn status(router: SocketAddr) -> io::Result<serde_json::Value> {
+    let request = format!("GET /router/status HTTP/1.1\r\nhost: {router}\r\nconnection: close\r\n\r\n");
+    let mut body = Vec::new();
+    let mut connection = Connection::open(router).await?;
+    connection.exchange(request.as_bytes(), |piece| body.extend_from_slice(piece)).await?;
+    Ok(serde_json::from_slice(&body)?)
+}
+
 fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     haystack.windows(needle.len()).position(|window| window == needle)
 }

@@ -4,7 +4,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use session_slot_bench::machine;
 use session_slot_bench::memory::resident_mb;
 use session_slot_bench::peers::{self, Peer, Programs};
 use session_slot_bench::soak::{Plan, Tally, client};
-use session_slot_bench::wire::Connection;
+use session_slot_bench::wire;
 use tokio::task::JoinSet;
 
 /// Lets clients use the router for a long time and prints what was lost, as a Markdown table. Exits with 1 if anything was.
@@ -74,17 +74,6 @@ fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn programs(flags: &Flags) -> io::Result<Programs> {
-    let here = std::env::current_exe()?.parent().map(Path::to_path_buf).unwrap_or_default();
-    let beside = |given: &Option<PathBuf>, name: &str| given.clone().unwrap_or_else(|| here.join(name));
-    Ok(Programs {
-        router: beside(&flags.router, "session-slot-router"),
-        fake: beside(&flags.fake, "fake-llama-server"),
-        nginx: PathBuf::new(),
-        nginx_workers: 0,
-    })
-}
-
 /// Kills the server and starts it again until the time is over. Returns the last one, and how often it crashed.
 async fn crash_again_and_again(
     flags: &Flags,
@@ -116,14 +105,9 @@ async fn watch(pid: u32, until: Instant) -> io::Result<Vec<f64>> {
     Ok(seen)
 }
 
-/// What `/router/status` says of the server.
+/// What the router's status says of the server.
 async fn status(router: SocketAddr) -> io::Result<Value> {
-    let request = format!("GET /router/status HTTP/1.1\r\nhost: {router}\r\nconnection: close\r\n\r\n");
-    let mut body = Vec::new();
-    let mut connection = Connection::open(router).await?;
-    connection.exchange(request.as_bytes(), |piece| body.extend_from_slice(piece)).await?;
-    let status: Value = serde_json::from_slice(&body)?;
-    Ok(status["server"].clone())
+    Ok(wire::status(router).await?["server"].clone())
 }
 
 /// Leases and waiting requests once nobody asks any more; they get time to end.
@@ -194,7 +178,7 @@ impl Outcome {
 }
 
 async fn soak(flags: &Flags) -> io::Result<Outcome> {
-    let programs = programs(flags)?;
+    let programs = Programs::without_nginx(flags.router.as_deref(), flags.fake.as_deref())?;
     let folder = tempfile::tempdir()?;
     let server = peers::fake(&programs, flags.slots, &STREAMS)?;
     let router = peers::router_with(&programs.router, server.address, folder.path(), CONFIG)?;
