@@ -1,4 +1,6 @@
 //! Several servers: which one a turn goes to, and what becomes of it when that one fails.
+mod away;
+mod each;
 mod full;
 mod homes;
 mod names;
@@ -6,6 +8,7 @@ mod outages;
 mod room;
 mod sidecars;
 mod stage;
+mod three;
 
 use session_slot_tests::Answer;
 

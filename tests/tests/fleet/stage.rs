@@ -25,8 +25,17 @@ impl Stage {
 
     /// A router in front of these, which have the models that `models` says, or are asked.
     pub(crate) async fn before(fakes: Vec<FakeLlama>, more: &str, models: Option<&str>) -> Self {
+        Self::before_each(fakes, more, |_| models.unwrap_or_default().to_owned()).await
+    }
+
+    /// A router in front of these, with what `each` says in the section of the server of this index.
+    pub(crate) async fn before_each(
+        fakes: Vec<FakeLlama>,
+        more: &str,
+        each: impl Fn(usize) -> String,
+    ) -> Self {
         let urls: Vec<_> = fakes.iter().map(FakeLlama::url).collect();
-        let router = builder_for(&urls, more, models.unwrap_or_default()).start().await;
+        let router = builder_for_each(&urls, more, each).start().await;
         let stage = Self { fakes, router };
         stage.wait_states(&vec!["up"; stage.fakes.len()]).await;
         stage
@@ -67,9 +76,13 @@ pub(crate) fn builder(fakes: &[FakeLlama], more: &str) -> RouterBuilder {
 
 /// A router in front of servers there, with `each` in the section of every one.
 pub(crate) fn builder_for(urls: &[String], more: &str, each: &str) -> RouterBuilder {
+    builder_for_each(urls, more, |_| each.to_owned())
+}
+
+fn builder_for_each(urls: &[String], more: &str, each: impl Fn(usize) -> String) -> RouterBuilder {
     let mut config = format!("{more}\n");
     for (index, url) in urls.iter().enumerate() {
-        let name = name(index);
+        let (name, each) = (name(index), each(index));
         writeln!(config, "[[server]]\nname = \"{name}\"\nurl = \"{url}\"\n{each}")
             .expect("a string can be written to");
     }

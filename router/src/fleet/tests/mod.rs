@@ -3,6 +3,7 @@
 mod breaking;
 mod budgets;
 mod evictions;
+mod outage;
 mod overflows;
 mod returning;
 mod simulation;
