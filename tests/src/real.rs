@@ -2,8 +2,10 @@
 //! counters, its `/slots` and its log.
 use std::ffi::OsString;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use serde_json::Value;
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -16,7 +18,7 @@ const START_PATIENCE: Duration = Duration::from_secs(600);
 /// The log is written a little after the answers.
 const LOG_PATIENCE: Duration = Duration::from_secs(30);
 
-/// One at a time: a model takes all the processor it gets.
+/// One test at a time: a model takes all the processor it gets.
 static RUNNING: Mutex<()> = Mutex::const_new(());
 
 /// Tokens over all slots. Small, so that a server starts at once.
@@ -28,7 +30,7 @@ pub struct RealLlama {
     flags: Vec<String>,
     url: String,
     process: Process,
-    _alone: MutexGuard<'static, ()>,
+    _alone: Arc<MutexGuard<'static, ()>>,
 }
 
 /// What the server has counted since its start.
@@ -60,10 +62,24 @@ impl RealLlama {
     /// # Panics
     /// If it does not start, or the environment does not say where it is.
     pub async fn start(flags: &[&str]) -> Self {
-        let alone = RUNNING.lock().await;
+        Self::start_alone(flags, &Arc::new(RUNNING.lock().await)).await
+    }
+
+    /// The same for several of them, which run together.
+    pub async fn start_several(count: usize, flags: &[&str]) -> Vec<Self> {
+        let alone = Arc::new(RUNNING.lock().await);
+        join_all((0..count).map(|_| Self::start_alone(flags, &alone))).await
+    }
+
+    async fn start_alone(flags: &[&str], alone: &Arc<MutexGuard<'static, ()>>) -> Self {
         let flags = owned(flags);
         let (process, url) = Process::start(&flags, "0").await;
-        Self { flags, url, process, _alone: alone }
+        Self { flags, url, process, _alone: Arc::clone(alone) }
+    }
+
+    /// Kills it: all it held is gone.
+    pub fn kill(&mut self) {
+        self.process.kill();
     }
 
     /// Kills it and starts another one on the same port: all it held is gone.

@@ -37,6 +37,7 @@ pub struct Session {
     base: String,
     id: Option<String>,
     key: Option<String>,
+    more: Value,
     messages: Vec<Value>,
 }
 
@@ -50,7 +51,7 @@ impl Session {
     /// A conversation without an id.
     #[must_use]
     pub fn anonymous(base: &str) -> Self {
-        Self { base: base.to_owned(), id: None, key: None, messages: Vec::new() }
+        Self { base: base.to_owned(), id: None, key: None, more: json!({}), messages: Vec::new() }
     }
 
     /// Begins with this system text.
@@ -64,6 +65,12 @@ impl Session {
     #[must_use]
     pub fn key(self, key: &str) -> Self {
         Self { key: Some(key.to_owned()), ..self }
+    }
+
+    /// Has these members in every turn, `{"max_tokens": 8}` for instance.
+    #[must_use]
+    pub fn members(self, more: Value) -> Self {
+        Self { more, ..self }
     }
 
     /// The same conversation, from now on at another address: after a restart of the router.
@@ -89,6 +96,9 @@ impl Session {
         let mut body = json!({"model": "m", "messages": messages});
         if let Some(id) = &self.id {
             body["agent_session_id"] = json!(id);
+        }
+        for (name, value) in self.more.as_object().into_iter().flatten() {
+            body[name] = value.clone();
         }
         let turn = Outgoing::post(format!("{}/v1/chat/completions", self.base), body.to_string());
         match &self.key {
