@@ -35,6 +35,8 @@ pub(crate) enum Verdict {
     Full,
     /// The server is broken, and how.
     Broken(String),
+    /// The server is broken, and how, or the request is at fault.
+    Doubtful(String),
     /// The server loads its model, or is about to stop.
     NotReady,
     /// An error of the client's, or the server has too much to do.
@@ -148,6 +150,7 @@ fn told(fault: Fault, how: &str) -> Verdict {
     match fault {
         Fault::Full => Verdict::Full,
         Fault::Broken => Verdict::Broken(format!("it answered with {how}")),
+        Fault::Doubtful => Verdict::Doubtful(format!("it answered with {how}")),
         Fault::NotReady => Verdict::NotReady,
         Fault::Declined => Verdict::Declined,
     }

@@ -29,6 +29,9 @@ pub(crate) enum Fault {
     Full,
     /// The server is broken.
     Broken,
+    /// The server is broken or the request is at fault: llama-server says 500 for both (as for a picture that its model
+    /// can't see). Another server's answer tells.
+    Doubtful,
     /// It loads its model, or is about to stop.
     NotReady,
     /// The request is at fault, or the server has too much to do, or can't do such a thing.
@@ -67,6 +70,7 @@ impl Fault {
             503 | 529 if says(&BUSY) => Self::Declined,
             503 if error["type"] == "unavailable_error" => Self::NotReady,
             529 => Self::Declined,
+            500 if !message.is_empty() => Self::Doubtful,
             _ => Self::Broken,
         }
     }
@@ -174,11 +178,19 @@ mod tests {
 
     #[test]
     fn other_errors_of_a_server_are_faults_and_what_it_cannot_do_is_none() {
-        assert_eq!(answer(500, "server_error", "the model fell over"), Fault::Broken);
         for status in [500, 502, 503, 504] {
             assert_eq!(Fault::of_answer(status, b"<html>Bad Gateway</html>"), Fault::Broken, "{status}");
         }
         assert_eq!(answer(501, "not_supported_error", "Start it with `--embeddings`"), Fault::Declined);
+    }
+
+    #[test]
+    fn what_llama_server_says_of_requests_that_it_cannot_run_may_be_their_fault() {
+        for message in ["image input is not supported", "Failed to parse messages: Missing 'role' in message"]
+        {
+            assert_eq!(answer(500, "server_error", message), Fault::Doubtful);
+        }
+        assert_eq!(Fault::of_answer(500, b"{}"), Fault::Broken, "that is no error of llama-server's");
     }
 
     #[test]

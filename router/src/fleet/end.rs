@@ -47,7 +47,7 @@ impl Fleet {
             Ended::Full => self.overflowed(sent, now),
             Ended::Broken => self.failed(server, now),
             Ended::NotReady => self.health[server.index()].loading = true,
-            Ended::Left => {}
+            Ended::Doubtful | Ended::Left => {}
         }
         None
     }
@@ -75,7 +75,7 @@ impl Fleet {
     }
 
     /// A server has failed.
-    fn failed(&mut self, server: ServerId, now: Instant) {
+    pub(super) fn failed(&mut self, server: ServerId, now: Instant) {
         let pause = self.health[server.index()].breaker.failed(now);
         self.opened(server, pause);
     }

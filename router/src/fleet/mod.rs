@@ -159,6 +159,13 @@ impl Fleet {
         self.check_invariants(now);
     }
 
+    /// A server has failed a turn that another one could serve.
+    pub fn failed_alone(&mut self, server: ServerId, now: Instant) {
+        self.failed(server, now);
+        self.serve_line(server, now);
+        self.check_invariants(now);
+    }
+
     /// A server loads its model.
     pub fn loading(&mut self, server: ServerId, now: Instant) {
         self.health[server.index()].loading = true;

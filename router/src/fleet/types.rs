@@ -277,6 +277,8 @@ pub enum Ended {
     Full,
     /// The connection or the server broke.
     Broken,
+    /// The server broke, or the request is at fault: nothing is learned before another server has answered.
+    Doubtful,
     /// The server is not ready: it loads its model, or is about to stop.
     NotReady,
     /// Its client left, or it was never sent.

@@ -174,6 +174,11 @@ impl Servers {
         }
     }
 
+    /// A server has failed a turn that another one could serve.
+    pub(crate) fn failed_alone(self: &Arc<Self>, server: ServerId) {
+        self.change(|state| state.fleet.failed_alone(server, Instant::now()));
+    }
+
     /// The server of a request that takes no slot: one that has the model it names, its conversation's, or one that is up.
     /// `None`: no server has that model.
     pub(crate) fn for_passing(&self, target: &Target) -> Option<&Member> {

@@ -45,7 +45,7 @@ impl Seat {
         Self { servers: Arc::clone(servers), server: placed.server, taken: Some(taken) }
     }
 
-    pub(super) fn server(&self) -> ServerId {
+    pub(crate) fn server(&self) -> ServerId {
         self.server
     }
 
@@ -105,6 +105,11 @@ impl Seat {
     /// The connection or the server broke. Where it may be tried again, if there are several.
     pub(crate) fn broken(self) -> Option<Again> {
         self.elsewhere(Ended::Broken)
+    }
+
+    /// The server broke, or the request is at fault. Where that shows, if there are several.
+    pub(crate) fn doubtful(self) -> Option<Again> {
+        self.elsewhere(Ended::Doubtful)
     }
 
     /// The server is not ready.

@@ -18,7 +18,7 @@ use super::{Turn, large_aside};
 use crate::begin::{Begun, Verdict, look};
 use crate::body::{Edits, MembersEdit, SlotEdit};
 use crate::dispatch::{Lease, Refused, Who};
-use crate::fleet::Again;
+use crate::fleet::{Again, ServerId};
 use crate::headers;
 use crate::prepare::Filler;
 use crate::proxy::App;
@@ -42,6 +42,8 @@ pub(super) struct Served {
 struct Failure {
     /// Where it may be tried again.
     again: Option<Again>,
+    /// The server, if that may be what is broken, or the request at fault.
+    suspect: Option<ServerId>,
     /// What the client gets if it is not.
     instead: Result<Served, Refusal>,
 }
@@ -81,14 +83,14 @@ impl Failure {
     fn of(error: UpstreamError, seat: Seat) -> Self {
         let is_servers = matches!(error, UpstreamError::Unreachable { .. } | UpstreamError::Broken { .. });
         let again = if is_servers { seat.broken() } else { None };
-        Self { again, instead: Err(error.into()) }
+        Self { again, suspect: None, instead: Err(error.into()) }
     }
 
     /// There is no slot.
     fn no_slot(refused: Refused, seat: Seat) -> Self {
         let address = seat.member().upstream.address();
         let again = if refused.why == SlotRefusal::Unreachable { seat.broken() } else { None };
-        Self { again, instead: Err(Refusal::of(refused, address)) }
+        Self { again, suspect: None, instead: Err(Refusal::of(refused, address)) }
     }
 }
 
@@ -98,6 +100,7 @@ impl Turn {
         let mut ask = self.ask.clone();
         let mut tries = Tries::of(app);
         let mut before: Option<Result<Served, Refusal>> = None;
+        let mut suspects = Vec::new();
         loop {
             record.waits();
             let until = Instant::now() + app.config.queue.max_wait;
@@ -106,10 +109,16 @@ impl Turn {
                 Err(refused) => return instead_of(before, refused),
             };
             record.seated(&seat);
-            let Failure { again, instead } = match self.attempt(seat, until, record).await {
-                Ok(served) => return Ok(served),
+            let Failure { again, suspect, instead } = match self.attempt(seat, until, record).await {
+                Ok(served) => {
+                    // It was not the request.
+                    suspects.retain(|_| served.answer.status().is_success());
+                    suspects.into_iter().for_each(|server| app.servers.failed_alone(server));
+                    return Ok(served);
+                }
                 Err(failure) => failure,
             };
+            suspects.extend(suspect);
             match again {
                 Some(again) if tries.take(again) => ask.again = Some(again),
                 _ => return instead,
@@ -285,6 +294,11 @@ async fn judged(
             info!(server = &*server, reason, "a server has failed a request");
             Err(failed(answer, lease, seat.broken()))
         }
+        Verdict::Doubtful(reason) => {
+            info!(server = &*server, reason, "a server has failed a request, or could not run it");
+            let suspect = Some(seat.server());
+            Err(Failure { suspect, ..failed(answer, lease, seat.doubtful()) })
+        }
     }
 }
 
@@ -297,5 +311,5 @@ fn failed(answer: http::Response<Begun>, lease: Option<Lease>, again: Option<Aga
     }
     let is_full = matches!(again, Some(Again::Full { .. }));
     let instead = if is_full { Err(Refusal::Full) } else { Ok(Served { answer, lease: None, seat: None }) };
-    Failure { again, instead }
+    Failure { again, suspect: None, instead }
 }

@@ -1,5 +1,6 @@
 //! Outages: a turn that no byte of has been answered goes elsewhere, and its client sees nothing of it.
 use session_slot_tests::client::{self, chat_request};
+use session_slot_tests::fake::Breakage;
 use session_slot_tests::{Options, Streaming};
 
 use crate::server_of;
@@ -63,4 +64,33 @@ async fn with_all_servers_down_the_client_is_told_when_to_come_back() {
     }
     assert_eq!(last.status.as_u16(), 503, "{}", last.text());
     assert!(last.header("retry-after").is_some(), "{}", last.text());
+}
+
+#[tokio::test]
+async fn a_request_that_no_server_can_run_breaks_none_of_them_for_others() {
+    let stage = Stage::open(2, &Options::default()).await;
+    // As llama-server answers a picture that its model can't see.
+    stage.fakes.iter().for_each(|fake| fake.breaks(Breakage::Answers(500.try_into().expect("a status"))));
+    for _ in 0..3 {
+        assert_eq!(client::chat(&stage.router.url(), "s", "look").await.status.as_u16(), 500);
+    }
+    stage.fakes.iter().for_each(session_slot_tests::FakeLlama::mends);
+    stage.wait_states(&["up"; 2]).await;
+    for session in ["t", "u"] {
+        assert_eq!(client::chat(&stage.router.url(), session, "hello").await.status.as_u16(), 200);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_fails_what_another_one_serves_is_broken() {
+    let stage = Stage::open(2, &Options::default()).await;
+    stage.fake("a").breaks(Breakage::Answers(500.try_into().expect("a status")));
+    for session in ["s", "t"] {
+        let answer = client::chat(&stage.router.url(), session, "hello").await;
+        assert_eq!((answer.status.as_u16(), server_of(&answer)), (200, "b"), "{}", answer.text());
+    }
+    stage
+        .router
+        .wait_status("a failure", |status| status["servers"][0]["failures"].as_u64() >= Some(1))
+        .await;
 }

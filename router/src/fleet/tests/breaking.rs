@@ -184,3 +184,14 @@ fn a_server_whose_turns_fail_is_not_believed_when_it_says_that_it_is_well() {
     stage.reached(A);
     assert_eq!(stage.status(A).state, ServerState::Down);
 }
+
+#[test]
+fn a_turn_that_may_be_at_fault_itself_breaks_nothing_before_another_server_has_served_it() {
+    let mut stage = Stage::with(2);
+    let placed = stage.go(to_a(1));
+    stage.end(placed.ticket, Ended::Doubtful);
+    assert_eq!((stage.said.len(), stage.status(A).state), (0, ServerState::Up));
+    stage.fleet.failed_alone(A, stage.now);
+    assert_eq!((stage.status(A).state, stage.status(A).failures), (ServerState::Down, 1));
+    assert_eq!(stage.status(B).state, ServerState::Up);
+}

@@ -218,6 +218,7 @@ impl Simulation {
         let how = match self.world.answer(placed.ticket) {
             Answer::Well if self.random.below(12) == 0 => Ended::Declined,
             Answer::Well if arrivals && self.random.below(12) == 0 => Ended::Left,
+            Answer::Well if self.random.below(24) == 0 => Ended::Doubtful,
             Answer::Well => self.world.complete(&placed, &request.ask),
             Answer::Full => Ended::Full,
             Answer::Loading => Ended::NotReady,
@@ -250,7 +251,7 @@ impl Simulation {
                 request.retries += 1;
                 request.ask.again = Some(Again::Full { server, reserved, since: request.since });
             }
-            Ended::Broken | Ended::NotReady if !request.moved => {
+            Ended::Broken | Ended::Doubtful | Ended::NotReady if !request.moved => {
                 request.moved = true;
                 request.ask.again = Some(Again::Elsewhere { not: server });
             }
