@@ -38,12 +38,11 @@ impl Hosts {
         Self { servers }
     }
 
-    /// The server that `name` begins with, and what that server calls the model.
-    #[must_use]
-    pub fn split<'n>(&self, name: &'n str) -> Option<(ServerId, &'n str)> {
+    /// The servers that `name` begins with, the longest first, and what each calls the model.
+    pub fn split<'n>(&self, name: &'n str) -> impl Iterator<Item = (ServerId, &'n str)> {
         let of =
             |server: &str| name.strip_prefix(server)?.strip_prefix('-').filter(|model| !model.is_empty());
-        self.servers.iter().find_map(|(server, id)| Some((*id, of(server)?)))
+        self.servers.iter().filter_map(move |(server, id)| Some((*id, of(server)?)))
     }
 }
 
@@ -271,13 +270,16 @@ mod tests {
     #[test]
     fn the_longest_name_of_a_server_is_taken_off() {
         let hosts = Hosts::new(["gpu", "gpu-2", "b"].map(Arc::from));
-        assert_eq!(hosts.split("gpu-2-m-7b"), Some((ServerId(1), "m-7b")));
-        assert_eq!(hosts.split("gpu-m-7b"), Some((ServerId(0), "m-7b")));
-        assert_eq!(hosts.split("b-b-b"), Some((ServerId(2), "b-b")));
+        let first = |name| hosts.split(name).next();
+        assert_eq!(first("gpu-2-m-7b"), Some((ServerId(1), "m-7b")));
+        assert_eq!(first("gpu-m-7b"), Some((ServerId(0), "m-7b")));
+        assert_eq!(first("b-b-b"), Some((ServerId(2), "b-b")));
         for unknown in ["m", "gpu", "gpu-", "B-m", "gpu2-m", ""] {
-            assert_eq!(hosts.split(unknown), None, "{unknown}");
+            assert_eq!(first(unknown), None, "{unknown}");
         }
-        assert_eq!(hosts.split(&hosted("gpu", "2-m")), Some((ServerId(1), "m")), "as documented");
+        assert_eq!(first(&hosted("gpu", "2-m")), Some((ServerId(1), "m")), "as documented");
+        let all: Vec<_> = hosts.split("gpu-2-m").collect();
+        assert_eq!(all, [(ServerId(1), "m"), (ServerId(0), "2-m")]);
     }
 
     #[test]

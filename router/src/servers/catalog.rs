@@ -38,9 +38,9 @@ impl Servers {
         hosted.collect()
     }
 
-    /// The server whose name stands in front of a model's, and what that server calls it. `None`: it has no such model.
+    /// The server whose name stands in front of a model's, and what that server calls it. `None`: none has such a model.
     pub(super) fn host_of<'m>(&self, several: &Several, model: &'m str) -> Option<(ServerId, &'m str)> {
-        let (server, own) = several.hosts.as_ref()?.split(model)?;
-        self.member(server).may_have(own).then_some((server, own))
+        let may_have = |(server, own): &(ServerId, &str)| self.member(*server).may_have(own);
+        several.hosts.as_ref()?.split(model).find(may_have)
     }
 }

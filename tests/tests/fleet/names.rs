@@ -2,7 +2,7 @@
 use serde_json::{Value, json};
 use session_slot_tests::client::{self, Outgoing};
 use session_slot_tests::fake::Served;
-use session_slot_tests::{Answer, FakeLlama, Options};
+use session_slot_tests::{Answer, FakeLlama, Options, Router};
 
 use crate::server_of;
 use crate::stage::Stage;
@@ -87,4 +87,22 @@ async fn what_takes_no_slot_also_goes_to_the_server_of_its_model_under_that_serv
         fake.look(|state| state.received().iter().filter(|one| one.target.starts_with("/echo")).count())
     };
     assert_eq!((echoes(stage.fake("a")), echoes(stage.fake("b"))), (0, 2));
+}
+
+#[tokio::test]
+async fn a_model_whose_name_looks_like_another_servers_can_be_asked_for() {
+    let fakes: Vec<_> = ["b-m", "other"].map(|alias| FakeLlama::start(serving(alias))).into();
+    let config = format!(
+        "names = \"host\"\n[[server]]\nname = \"a\"\nurl = \"{}\"\n[[server]]\nname = \"a-b\"\nurl = \"{}\"\n",
+        fakes[0].url(),
+        fakes[1].url()
+    );
+    let router = Router::in_front_of("").no_upstream_flag().config(&config).start().await;
+    let stage = Stage { fakes, router };
+    stage.wait_states(&["up"; 2]).await;
+    let models = client::get(format!("{}/v1/models", stage.router.url())).await;
+    for (model, server) in ids(&models).iter().zip(["a", "a-b"]) {
+        let answer = asked(&stage, model).await;
+        assert_eq!((answer.status.as_u16(), server_of(&answer)), (200, server), "{model}: {}", answer.text());
+    }
 }
