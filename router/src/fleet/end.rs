@@ -87,6 +87,7 @@ impl Fleet {
     }
 
     fn complete(&mut self, sent: &Sent, counts: Option<Counts>) -> Option<u64> {
+        let counts = counts.map(Counts::bounded);
         let server = &mut self.servers[sent.server.index()];
         if let Some(counts) = counts {
             server.answered(sent.characters, counts);

@@ -137,7 +137,7 @@ impl Fleet {
     #[must_use]
     pub fn lost_so_far(&self, ticket: Ticket, counts: Counts) -> Option<u64> {
         match self.attempts.get(&ticket)? {
-            Attempt::Sent(sent) => sent.expects?.lost(counts),
+            Attempt::Sent(sent) => sent.expects?.lost(counts.bounded()),
             Attempt::Waits(_) => None,
         }
     }
@@ -188,7 +188,7 @@ impl Fleet {
     /// What the other routers have at the servers, by [`ServerId`]: replaces what was said before.
     pub fn others(&mut self, loads: &[Load], now: Instant) {
         for (index, tally) in self.tallies.iter_mut().enumerate() {
-            tally.others = loads.get(index).copied().unwrap_or_default();
+            tally.others = loads.get(index).copied().unwrap_or_default().bounded();
         }
         self.serve_lines(now);
         self.check_invariants(now);

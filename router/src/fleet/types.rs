@@ -296,6 +296,18 @@ pub struct Counts {
     pub generated: u64,
 }
 
+/// Nothing has more tokens than that: numbers beyond are nonsense, and their sums must not run over.
+const TOKENS_MAX: u64 = u32::MAX as u64;
+
+impl Counts {
+    /// What of it can be true.
+    pub(super) fn bounded(self) -> Self {
+        let Self { prompt, cached, generated } = self;
+        let prompt = prompt.min(TOKENS_MAX);
+        Self { prompt, cached: cached.min(prompt), generated: generated.min(TOKENS_MAX) }
+    }
+}
+
 /// What another router that shares this one's homes has at a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Load {
@@ -305,4 +317,12 @@ pub struct Load {
     pub in_flight: u64,
     /// Tokens reserved.
     pub reserved: u64,
+}
+
+impl Load {
+    /// What of it can be true.
+    pub(super) fn bounded(self) -> Self {
+        let bound = |number: u64| number.min(TOKENS_MAX);
+        Self { live: bound(self.live), in_flight: bound(self.in_flight), reserved: bound(self.reserved) }
+    }
 }

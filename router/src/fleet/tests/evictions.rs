@@ -1,7 +1,7 @@
 //! A turn that goes home and finds less than its conversation had left there counts as evicted.
 
-use super::stage::{A, Stage, complete, elsewhere, of};
-use crate::fleet::{Ask, Ended};
+use super::stage::{A, Stage, complete, elsewhere, of, sized};
+use crate::fleet::{Ask, Ended, Load};
 
 fn first_turn(stage: &mut Stage) {
     let placed = stage.go(Ask { home: Some(A), ..of(1) });
@@ -67,4 +67,18 @@ fn an_answer_that_tells_nothing_leaves_nothing_to_compare_with() {
     first_turn(&mut stage);
     assert_eq!(next(&mut stage, Ended::Complete { counts: None }), None);
     assert_eq!(next(&mut stage, complete(1500, 0, 0)), None);
+}
+
+#[test]
+fn numbers_that_cannot_be_true_do_not_run_over() {
+    let mut stage = Stage::sharing(1000);
+    let odd = Load { live: u64::MAX, in_flight: u64::MAX, reserved: u64::MAX };
+    for _ in 0..2 {
+        assert_eq!(next(&mut stage, complete(u64::MAX, u64::MAX, u64::MAX)), None);
+        let placed = stage.go(sized(1, 10));
+        stage.fleet.others(&[odd], stage.now);
+        assert!(stage.status(A).budget_used >= Some(u64::from(u32::MAX)));
+        stage.fleet.others(&[], stage.now);
+        stage.end(placed.ticket, Ended::Left);
+    }
 }
