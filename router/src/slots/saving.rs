@@ -131,9 +131,7 @@ impl SlotTable {
             let free = self.obstacle(slot, probe).is_none();
             // One that can't be started now, as something is on its way, is looked at again.
             let later = occasion.is_some_and(|_| !free || !self.start_save(slot, probe, now));
-            // What the next start does to it will matter once somebody waits.
-            let may_matter = due && occasion.is_none() && self.clears_idle.is_none();
-            self.slots[slot.index()].save_due = later || may_matter;
+            self.slots[slot.index()].save_due = later;
             left |= later;
         }
         if all && !left || self.sight != Sight::Clear {
@@ -144,17 +142,9 @@ impl SlotTable {
     /// Why the state in `slot` should be saved although nobody wants the slot.
     fn occasion(&self, slot: SlotId, all: bool, now: Instant) -> Option<Occasion> {
         let stop = all.then_some(Occasion::Stop);
-        let owner = self.slots[slot.index()].owner.as_ref();
-        let cleared_soon = owner.is_some_and(|owner| self.clears_soon(owner)).then_some(Occasion::TurnEnd);
+        let cleared_soon = (self.clears_idle == Some(true)).then_some(Occasion::TurnEnd);
         let occasions = [stop, cleared_soon, Some(Occasion::Shared)].into_iter().flatten();
         occasions.into_iter().find(|occasion| self.wants_save(slot, *occasion, now))
-    }
-
-    /// The next start clears the idle slot of `owner`, or may do so: as long as nobody has seen what becomes of idle slots,
-    /// it is as if others' starts did.
-    fn clears_soon(&self, owner: &SessionId) -> bool {
-        let others = || self.waiters.iter().any(|waiter| waiter.want.session() != Some(owner));
-        self.clears_idle.unwrap_or_else(|| self.slots.len() > 1 && others())
     }
 
     /// `slot` holds what its owner left there, which is in no file, and saving it pays.
@@ -236,13 +226,11 @@ impl SlotTable {
     /// A turn has just ended whose slot the next start would clear: nothing starts before its state has been seen, and
     /// saved.
     pub(super) fn awaits_save(&self, probe: ProbeId, now: Instant) -> bool {
-        if self.keeps_idle() || !self.is_seen() || !self.warm.is_on() {
+        if self.clears_idle != Some(true) || !self.is_seen() || !self.warm.is_on() {
             return false;
         }
         let unseen = |expecting: Expecting| expecting.probe > probe && expecting.is_awaited(now);
-        let pays = |owner| {
-            self.clears_soon(owner) && self.save_pays(owner, self.warm.left_by(owner), Occasion::TurnEnd, now)
-        };
+        let pays = |owner| self.save_pays(owner, self.warm.left_by(owner), Occasion::TurnEnd, now);
         let ended = self.slots.iter().filter(|slot| slot.expecting.is_some_and(unseen));
         ended.filter_map(|slot| slot.owner.as_ref()).any(pays)
     }

@@ -83,8 +83,9 @@ fn the_same_state_is_saved_once() {
 #[test]
 fn at_the_end_every_idle_slot_is_saved_and_none_that_is_at_work() {
     let mut world = saving(3);
-    let [a, b, running] = ["a", "b", "c"].map(|name| world.running(name));
-    [a, b].iter().for_each(|ended| world.end(ended));
+    world.turn("a");
+    world.turn("b");
+    let running = world.running("c");
     world.table.save_all();
     assert!(world.table.saving());
     world.settle();
@@ -114,38 +115,6 @@ fn on_a_server_that_clears_idle_slots_a_state_is_saved_before_anything_else_star
         world.settle();
     }
     assert!(world.granted.contains_key(&next));
-}
-
-#[test]
-fn as_long_as_nobody_knows_what_becomes_of_idle_slots_a_state_is_saved_before_the_next_start() {
-    let mut world = saving_and_clearing(2);
-    let running = world.running("a");
-    let tokens = world.stop(running.launch.slot().expect("pinned"));
-    world.table.release(running.lease, ended(tokens), world.now);
-    let next = world.enqueue(turn("b"));
-    world.settle();
-    assert!(!world.granted.contains_key(&next), "it may clear a's slot");
-    assert_eq!(world.save_all(), 1);
-    world.settle();
-    assert!(world.granted.contains_key(&next));
-}
-
-#[test]
-fn as_long_as_nobody_knows_what_becomes_of_idle_slots_a_state_is_saved_also_when_the_next_start_comes_later()
-{
-    let mut world = saving_and_clearing(2);
-    world.turn("a");
-    world.pass(Duration::from_secs(5));
-    assert_eq!(world.save_all(), 0, "nothing threatens it yet");
-    assert!(world.ask(turn("b")).is_none(), "it may clear a's slot");
-    assert_eq!(world.save_all(), 1);
-}
-
-#[test]
-fn a_session_that_is_alone_is_not_saved_after_each_turn() {
-    let mut world = saving(2);
-    (0..3).for_each(|_| drop(world.turn("a")));
-    assert_eq!(world.save_all(), 0);
 }
 
 #[test]
@@ -216,8 +185,7 @@ fn the_layout_of_states_is_measured_in_the_first_slot_that_holds_nothing_of_wort
     world.table.warm().served_by("the server");
     let first = world.ask(turn("a")).expect("a slot is free");
     assert_eq!(first.launch.fill(), Fill::Measure);
-    world.fill(&first);
-    world.land(first.lease);
+    world.run(&first);
     world.table.warm().measured(1);
     assert_eq!(world.ask(turn("b")).expect("a slot is free").launch.fill(), Fill::Nothing);
 }
