@@ -4,6 +4,7 @@
 use axum::extract::Request;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use percent_encoding::percent_decode_str;
 use session_slot_identity::SessionId;
 use sha2::{Digest, Sha256};
 
@@ -48,6 +49,26 @@ pub(crate) fn name_in_stream(request: &mut Request, session: Option<&SessionId>,
 /// A request there reads a stream on or ends it.
 pub(crate) fn is_about_streams(uri: &Uri) -> bool {
     is_route_of_streams(&headers::unescaped(uri.path()))
+}
+
+/// The stream that a turn makes, once it has its owner's name: what [`name_in`] and [`name_in_stream`] have made of it.
+pub(crate) fn named_in(headers: &HeaderMap) -> Option<Vec<u8>> {
+    headers.get(CONVERSATION).filter(|id| !id.is_empty()).map(|id| id.as_bytes().to_vec())
+}
+
+/// The same for a request that reads a stream on or ends it.
+pub(crate) fn named_in_stream(request: &Request) -> Option<Vec<u8>> {
+    let path = headers::unescaped(request.uri().path());
+    if !is_route_of_streams(&path) {
+        return None;
+    }
+    let in_path = path.strip_prefix("/v1/stream/").filter(|id| !id.is_empty());
+    let in_query = request.uri().query().into_iter().flat_map(|query| query.split('&')).find_map(|part| {
+        let (name, id) = part.split_once('=')?;
+        (PARAMETERS.contains(&&*headers::unescaped(name)) && !id.is_empty()).then_some(id)
+    });
+    let id = in_path.or(in_query).map(|id| percent_decode_str(id).collect());
+    id.or_else(|| named_in(request.headers()))
 }
 
 fn is_route_of_streams(path: &str) -> bool {
@@ -105,6 +126,23 @@ mod tests {
         headers.insert(CONVERSATION, HeaderValue::from_static("c1"));
         name_in(&mut headers, owner);
         headers[CONVERSATION].to_str().expect("text").to_owned()
+    }
+
+    #[test]
+    fn whoever_reads_a_stream_on_calls_it_as_the_turn_did_that_made_it() {
+        for (user, id) in [(None, "c1"), (Some("ann"), "c1"), (None, "c/1 +")] {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONVERSATION, HeaderValue::from_str(id).expect("a header"));
+            name_in(&mut headers, user);
+            let escaped = id.replace('/', "%2F").replace(' ', "%20").replace('+', "%2B");
+            for uri in [format!("/v1/stream?a=b&conv_id={escaped}"), format!("/v1/stream/{escaped}")] {
+                let mut request = Request::get(&uri).body(Body::empty()).expect("a request");
+                name_in_stream(&mut request, None, user);
+                assert_eq!(named_in_stream(&request), named_in(&headers), "{uri}");
+            }
+        }
+        let other = Request::get("/v1/models?conv_id=c1").body(Body::empty()).expect("a request");
+        assert_eq!(named_in_stream(&other), None);
     }
 
     #[test]

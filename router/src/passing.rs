@@ -14,7 +14,7 @@ use crate::fleet::naming;
 use crate::headers;
 use crate::proxy::App;
 use crate::refusal::Refusal;
-use crate::servers::{Member, key_of};
+use crate::servers::{Member, key_of, key_of_stream};
 use crate::turn::{large_aside, read_body};
 
 /// Where another router looks for a session first, of what a request without a body can carry.
@@ -47,11 +47,15 @@ async fn server_among<'a>(
     let said = text.as_ref().map(|(_, parsed)| parsed);
     let session = session_of(app, request.headers(), said, user);
     conversation::name_in_stream(&mut request, session.as_ref(), user);
+    let stream = conversation::named_in_stream(&request);
+    let key = session.as_ref().map(key_of).or(stream.as_deref().map(key_of_stream));
     let in_query = || request.uri().query().and_then(naming::of_query);
     let asked = said.and_then(Parsed::model).map(str::to_owned).or_else(in_query);
-    let target = app.servers.target(session.as_ref().map(key_of), asked.as_deref());
+    let target = app.servers.target(key, asked.as_deref());
     let target = target.ok_or_else(|| app.servers.unknown_model())?;
-    let member = app.servers.for_passing(&target).ok_or_else(|| app.servers.unknown_model())?;
+    // A stream is nowhere else, whatever has become of its server.
+    let member = app.servers.for_passing(&target, stream.is_some());
+    let member = member.ok_or_else(|| app.servers.unknown_model())?;
     if let Some(model) = &target.model {
         rename(&mut request, text, model).await;
     }

@@ -96,9 +96,10 @@ impl Turn {
         let tasks = parsed.as_ref().map_or(1, |parsed| parsed.tasks(taking.lists));
         let resumable = conversation::is_named_in(&parts.headers);
         let shape = Shape { tasks, heeds_slot: taking.heeds_slot, resumable };
+        let stream = conversation::named_in(&parts.headers);
         let user = caller.whole;
         let Asked { ask, model, story } =
-            Asked::of(app, &body, parsed.as_ref(), &want, shape, user.clone()).await?;
+            Asked::of(app, &body, parsed.as_ref(), &want, stream.as_deref(), shape, user.clone()).await?;
         let (parsed, last_word) = (parsed.map(Arc::new), taking.last_word);
         let may_be_tried_again = app.config.fleet.is_some();
         Ok(Self {

@@ -218,11 +218,17 @@ impl Fleet {
         self.homes.home(key, now)
     }
 
+    /// Whether a server gets turns.
+    #[must_use]
+    pub fn state(&self, server: ServerId, now: Instant) -> ServerState {
+        self.health[server.index()].state(now)
+    }
+
     /// A server for what is no turn: one that is up, or at least one that could serve it then. `None`: none has its model.
     #[must_use]
     pub fn able(&self, of: &Eligible, now: Instant) -> Option<ServerId> {
         let candidates = self.models.candidates(of);
-        let is_up = |server: &&ServerId| self.health[server.index()].state(now) == ServerState::Up;
+        let is_up = |server: &&ServerId| self.state(**server, now) == ServerState::Up;
         candidates.iter().find(is_up).or(candidates.first()).copied()
     }
 

@@ -25,6 +25,12 @@ pub(crate) fn key_of(session: &SessionId) -> Key {
     Key(u128::from_be_bytes(half(Sha256::digest(session.as_str()).into())))
 }
 
+/// What a resumable stream without a session is known by: those who read it on tell nothing but its name.
+pub(crate) fn key_of_stream(name: &[u8]) -> Key {
+    let hash = Sha256::new().chain_update("stream\n").chain_update(name).finalize();
+    Key(u128::from_be_bytes(half(hash.into())))
+}
+
 /// As much of a hash as nobody hits by chance.
 pub(super) fn half(hash: [u8; 32]) -> [u8; 16] {
     std::array::from_fn(|index| hash[index])

@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
-pub(crate) use ask::{Target, fingerprint, key_of};
+pub(crate) use ask::{Target, fingerprint, key_of, key_of_stream};
 pub(crate) use member::{Member, Slots};
 pub(crate) use room::{NoSeat, NotSeated};
 pub(crate) use seat::Seat;
@@ -44,7 +44,7 @@ pub(crate) use snapshot::ServerStatus;
 use crate::config;
 use crate::dispatch::AllSaved;
 use crate::fleet::naming::Hosts;
-use crate::fleet::{Eligible, Facts, Fleet, Refusal, ServerId, ServerSpec};
+use crate::fleet::{Eligible, Facts, Fleet, Refusal, ServerId, ServerSpec, ServerState};
 use crate::front::Front;
 use crate::store::Store;
 use room::Room;
@@ -180,12 +180,13 @@ impl Servers {
     }
 
     /// The server of a request that takes no slot: one that has the model it names, its conversation's, or one that is up.
-    /// `None`: no server has that model.
-    pub(crate) fn for_passing(&self, target: &Target) -> Option<&Member> {
+    /// `None`: no server has that model. `to_home`: its conversation's, even if that is not up.
+    pub(crate) fn for_passing(&self, target: &Target, to_home: bool) -> Option<&Member> {
         let Some(several) = &self.several else { return self.members.first() };
-        let fleet = &several.room.lock().fleet;
+        let (fleet, now) = (&several.room.lock().fleet, Instant::now());
         let key = target.key.filter(|_| target.of == Eligible::Any);
-        let home = key.and_then(|key| fleet.home(key, Instant::now()));
-        home.or_else(|| fleet.able(&target.of, Instant::now())).map(|server| self.member(server))
+        let home = key.and_then(|key| fleet.home(key, now));
+        let home = home.filter(|home| to_home || fleet.state(*home, now) == ServerState::Up);
+        home.or_else(|| fleet.able(&target.of, now)).map(|server| self.member(server))
     }
 }

@@ -10,7 +10,7 @@ use crate::chain::Chain;
 use crate::fleet::{Ask, Key};
 use crate::proxy::App;
 use crate::refusal::Refusal;
-use crate::servers::{fingerprint, key_of};
+use crate::servers::{fingerprint, key_of, key_of_stream};
 use crate::slots::{Heeds, Shape, Want};
 use crate::warm::Story;
 
@@ -29,11 +29,12 @@ impl Asked {
         body: &Bytes,
         parsed: Option<&Parsed>,
         want: &Want,
+        stream: Option<&[u8]>,
         shape: Shape,
         user: Option<Arc<str>>,
     ) -> Result<Self, Refusal> {
         let model = parsed.and_then(Parsed::model);
-        let text = Text::read(app, body, want, shape.heeds_slot, model, user.as_deref()).await;
+        let text = Text::read(app, body, want, stream, shape.heeds_slot, model, user.as_deref()).await;
         let target = app.servers.target(text.key, model).ok_or_else(|| app.servers.unknown_model())?;
         let ask = Ask {
             key: text.key,
@@ -58,22 +59,23 @@ struct Text {
 }
 
 impl Text {
-    /// Reads `body` as the server will get it. A conversation without a session is told apart by `model` and `user` as
-    /// well.
+    /// Reads `body` as the server will get it. A conversation without a session goes by its `stream`, if that can be read
+    /// on, or by how it begins, and is then told apart by `model` and `user` as well.
     async fn read(
         app: &App,
         body: &Bytes,
         want: &Want,
+        stream: Option<&[u8]>,
         heeds_slot: Heeds,
         model: Option<&str>,
         user: Option<&str>,
     ) -> Self {
         let fleet = app.config.fleet.as_ref();
-        let known = want.session().filter(|_| fleet.is_some()).map(key_of);
+        let known = want.session().map(key_of).or(stream.map(key_of_stream)).filter(|_| fleet.is_some());
         if heeds_slot == Heeds::No || (want.session().is_none() && fleet.is_none()) {
             return Self { chain: None, key: known };
         }
-        let by_opening = want.session().is_none() && fleet.is_some_and(|fleet| fleet.fingerprint);
+        let by_opening = known.is_none() && fleet.is_some_and(|fleet| fleet.fingerprint);
         let hash_key = if by_opening { app.servers.opening_key(app.chain_key).await } else { app.chain_key };
         let (size, body) = (body.len(), body.clone());
         let read = large_aside(size, move || Chain::with_opening(&body, &hash_key)).await;

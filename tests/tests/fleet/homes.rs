@@ -1,6 +1,6 @@
 //! Homes: a conversation returns to the server that knows it, and a new one goes where the fewest live.
 use session_slot_tests::Options;
-use session_slot_tests::client::words;
+use session_slot_tests::client::{self, Outgoing, words};
 
 use crate::server_of;
 use crate::stage::Stage;
@@ -86,4 +86,22 @@ async fn a_server_that_has_lost_a_conversation_is_told_by_header_log_and_status(
         .filter_map(|one| one["tokens_lost"].as_u64())
         .sum();
     assert_eq!(Some(lost_in_all), lost);
+}
+
+#[tokio::test]
+async fn a_stream_without_a_session_is_read_on_at_the_server_that_makes_it() {
+    let stage = Stage::open(3, &Options::default()).await;
+    let url = stage.router.url();
+    let mut servers = Vec::new();
+    for id in ["c1", "c2", "c/3"] {
+        let body = client::chat_body(None, "the same for all").to_string();
+        let turn = Outgoing::post(format!("{url}/v1/chat/completions"), body);
+        servers.push(server_of(&client::send(turn.header("x-conversation-id", id)).await).to_owned());
+        client::get(format!("{url}/v1/stream?conv_id={}", id.replace('/', "%2F"))).await;
+    }
+    let log = stage.router.wait_requests(6).await;
+    let read_on: Vec<_> = log.iter().filter(|line| line["route"] == "/v1/stream").collect();
+    assert!(read_on.iter().map(|line| line["server"].as_str()).eq(servers.iter().map(|name| Some(&**name))));
+    servers.sort_unstable();
+    assert_eq!(servers, ["a", "b", "c"], "each is a conversation of its own");
 }
