@@ -59,6 +59,8 @@ pub(crate) struct Turn {
     model: Option<String>,
     /// There are several servers. With one, what goes into its request is moved there and not kept.
     may_be_tried_again: bool,
+    /// What its servers get of keys is the router's.
+    keys_are_ours: bool,
 }
 
 /// The server's answer to a turn, as the client gets it; lease and seat go with its body.
@@ -115,6 +117,7 @@ impl Turn {
             ask,
             model,
             may_be_tried_again,
+            keys_are_ours: app.config.fleet.as_ref().is_some_and(|fleet| !fleet.forward_credentials),
         })
     }
 

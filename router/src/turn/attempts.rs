@@ -8,11 +8,11 @@ use bytes::Bytes;
 use chrono::Utc;
 use http::header::CONTENT_LENGTH;
 use http::request::Parts;
-use http::{HeaderValue, Request};
+use http::{HeaderValue, Request, StatusCode};
 use hyper::body::Incoming;
 use session_slot_identity::SessionId;
 use tokio::time::Instant;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::{Turn, large_aside};
 use crate::begin::{Begun, Verdict, look};
@@ -151,7 +151,7 @@ impl Turn {
         record.granted(&lease);
         let request = self.request(self.slot_edit(lease.launch), Receiver::Server).await;
         match send(&seat.member().upstream, slots, request, &mut lease).await {
-            Ok(answer) => judged(answer, Some(lease), seat, record).await,
+            Ok(answer) => judged(answer, Some(lease), seat, self.keys_are_ours, record).await,
             Err(error) => {
                 if matches!(error, UpstreamError::Unreachable { .. } | UpstreamError::Path(_)) {
                     lease.unsent();
@@ -170,7 +170,7 @@ impl Turn {
         let user = self.user.as_ref().and_then(|user| HeaderValue::from_bytes(user.as_bytes()).ok());
         request.headers_mut().extend(user.map(|user| (headers::USER, user)));
         match seat.member().upstream.forward(request).await {
-            Ok(answer) => judged(answer, None, seat, record).await,
+            Ok(answer) => judged(answer, None, seat, self.keys_are_ours, record).await,
             Err(error) => Err(Failure::of(error, seat)),
         }
     }
@@ -265,11 +265,12 @@ async fn send(
     upstream.forward(request).await
 }
 
-/// What an answer is worth.
+/// What an answer is worth. `keys_are_ours`: the client's did not go with the request.
 async fn judged(
     answer: http::Response<Incoming>,
     mut lease: Option<Lease>,
     seat: Seat,
+    keys_are_ours: bool,
     record: &mut Record,
 ) -> Result<Served, Failure> {
     let Some(server) = seat.name().cloned() else {
@@ -283,6 +284,14 @@ async fn judged(
             seat.began();
             record.lost(usage.and_then(|usage| seat.lost(usage)));
             Ok(Served { answer, lease, seat: Some(seat) })
+        }
+        Verdict::Declined if keys_are_ours && refuses_key(answer.status()) => {
+            warn!(
+                server = &*server,
+                status = answer.status().as_u16(),
+                "a server refuses this router or its key"
+            );
+            Err(failed(answer, lease, seat.broken()))
         }
         Verdict::Declined => {
             seat.began();
@@ -305,11 +314,15 @@ async fn judged(
 /// An attempt whose answer is none. Its client gets it if nothing comes of another one, but not that the memory is full: agents
 /// would take llama-server's words for a conversation that is too long.
 fn failed(answer: http::Response<Begun>, lease: Option<Lease>, again: Option<Again>) -> Failure {
-    if let Some(lease) = lease.filter(|_| answer.status().is_server_error()) {
+    if let Some(lease) = lease.filter(|_| !answer.status().is_success()) {
         // It has told so instead of running the request. Whatever else it does is for `/slots` to show.
         lease.declined();
     }
     let is_full = matches!(again, Some(Again::Full { .. }));
     let instead = if is_full { Err(Refusal::Full) } else { Ok(Served { answer, lease: None, seat: None }) };
     Failure { again, suspect: None, instead }
+}
+
+fn refuses_key(status: StatusCode) -> bool {
+    matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
 }

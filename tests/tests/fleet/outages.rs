@@ -1,10 +1,10 @@
 //! Outages: a turn that no byte of has been answered goes elsewhere, and its client sees nothing of it.
-use session_slot_tests::client::{self, chat_request};
+use session_slot_tests::client::{self, Outgoing, chat_request};
 use session_slot_tests::fake::Breakage;
-use session_slot_tests::{Options, Streaming};
+use session_slot_tests::{FakeLlama, Options, Streaming};
 
 use crate::server_of;
-use crate::stage::{Stage, name};
+use crate::stage::{Stage, builder, name};
 
 fn other(server: &str) -> &'static str {
     if server == "a" { "b" } else { "a" }
@@ -74,7 +74,7 @@ async fn a_request_that_no_server_can_run_breaks_none_of_them_for_others() {
     for _ in 0..3 {
         assert_eq!(client::chat(&stage.router.url(), "s", "look").await.status.as_u16(), 500);
     }
-    stage.fakes.iter().for_each(session_slot_tests::FakeLlama::mends);
+    stage.fakes.iter().for_each(FakeLlama::mends);
     stage.wait_states(&["up"; 2]).await;
     for session in ["t", "u"] {
         assert_eq!(client::chat(&stage.router.url(), session, "hello").await.status.as_u16(), 200);
@@ -93,4 +93,35 @@ async fn a_server_that_fails_what_another_one_serves_is_broken() {
         .router
         .wait_status("a failure", |status| status["servers"][0]["failures"].as_u64() >= Some(1))
         .await;
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_the_routers_key_is_broken_and_no_client_is_asked_for_it() {
+    let guarded = Options { api_key: Some("a-key".to_owned()), ..Options::default() };
+    let fakes = vec![FakeLlama::start(guarded), FakeLlama::start(Options::default())];
+    let router = builder(&fakes, "").start().await;
+    for session in ["s", "t", "u"] {
+        let answer = client::chat(&router.url(), session, "hello").await;
+        assert_eq!((answer.status.as_u16(), server_of(&answer)), (200, "b"), "{}", answer.text());
+    }
+    router.wait_log(|line| line["message"] == "a server refuses this router or its key").await;
+}
+
+#[tokio::test]
+async fn what_takes_no_slot_goes_to_another_server_too_when_its_own_is_down() {
+    let stage = Stage::open(2, &Options::default()).await;
+    let mut talk = stage.talk("s");
+    let home = server_of(&talk.say("hello").await).to_owned();
+    stage.fake(&home).stop().await;
+    let is_away = |status: &serde_json::Value| {
+        status["servers"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|one| one["name"] == *home && one["state"] != "up")
+    };
+    stage.router.wait_status("its server away", is_away).await;
+    let asked = Outgoing::post(format!("{}/tokenize", stage.router.url()), r#"{"content":"a b"}"#);
+    let answer = client::send(asked.header("x-agent-session-id", "s")).await;
+    assert_eq!(answer.status.as_u16(), 200, "{}", answer.text());
 }
