@@ -46,7 +46,7 @@ impl Fleet {
             Ended::Declined => self.works(server),
             Ended::Full => self.overflowed(sent, now),
             Ended::Broken => self.failed(server, now),
-            Ended::NotReady => self.health[server.index()].loading = true,
+            Ended::NotReady => self.health[server.index()].heard(true),
             Ended::Doubtful | Ended::Left => {}
         }
         None
@@ -68,7 +68,7 @@ impl Fleet {
     /// A server runs turns.
     pub(super) fn works(&mut self, server: ServerId) {
         let health = &mut self.health[server.index()];
-        health.loading = false;
+        health.heard(false);
         if health.breaker.worked() {
             self.outputs.push(Output::Closed { server });
         }

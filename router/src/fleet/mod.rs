@@ -144,7 +144,7 @@ impl Fleet {
 
     /// A server was asked how it is, and is well. One that was broken still has to show it with a turn.
     pub fn reached(&mut self, server: ServerId, now: Instant) {
-        self.health[server.index()].loading = false;
+        self.health[server.index()].heard(false);
         self.health[server.index()].breaker.reached(now);
         self.serve_line(server, now);
         self.check_invariants(now);
@@ -168,8 +168,15 @@ impl Fleet {
 
     /// A server loads its model.
     pub fn loading(&mut self, server: ServerId, now: Instant) {
-        self.health[server.index()].loading = true;
+        self.health[server.index()].heard(true);
         self.servers[server.index()].went_away();
+        self.serve_line(server, now);
+        self.check_invariants(now);
+    }
+
+    /// A server has not answered for a while when it was asked how it is. The turns that are there stay.
+    pub fn silent(&mut self, server: ServerId, now: Instant) {
+        self.health[server.index()].silent = true;
         self.serve_line(server, now);
         self.check_invariants(now);
     }

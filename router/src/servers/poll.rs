@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
+use tracing::warn;
 
 use super::listening::command_line;
 use super::{Member, Servers};
@@ -16,8 +17,10 @@ const EVERY: Duration = Duration::from_secs(5);
 const INTRODUCED_EVERY: u32 = 12;
 /// One at work answers late; one that takes longer has not answered.
 const SILENCE: Duration = Duration::from_secs(3);
-/// A server with nothing of ours to do that has not answered so many times is not there.
+/// A server with nothing of ours to do that has not answered so many times is not there; ...
 const TRIES: u32 = 2;
+/// ... one that has something to do gets no more of it.
+const TRIES_AT_WORK: u32 = 4;
 
 /// What one task knows of its server.
 #[derive(Debug, Default)]
@@ -55,8 +58,18 @@ impl Servers {
                 seen.introduced = false;
                 self.change(|state| state.fleet.loading(server, Instant::now()));
             }
-            // It may be reading a long prompt of ours: while connections live, silence is no death.
-            Health::Silent if member.is_busy() || seen.silent < TRIES => {}
+            Health::Silent if !seen.is_lost(member.is_busy()) => {}
+            // While connections live, silence is no death: what is there stays. But it may hang.
+            Health::Silent if member.is_busy() => {
+                if seen.silent == TRIES_AT_WORK {
+                    warn!(
+                        server = &*member.name,
+                        url = member.upstream.address(),
+                        "a server does not answer: no more is sent there until it does"
+                    );
+                }
+                self.change(|state| state.fleet.silent(server, Instant::now()));
+            }
             Health::Silent | Health::Unreachable => {
                 seen.introduced = false;
                 self.change(|state| state.fleet.unreachable(server, Instant::now()));
@@ -83,6 +96,11 @@ impl Servers {
 }
 
 impl Seen {
+    /// It has not answered for so long that nothing should be sent there.
+    fn is_lost(&self, at_work: bool) -> bool {
+        self.silent >= if at_work { TRIES_AT_WORK } else { TRIES }
+    }
+
     fn is_to_be_introduced(&mut self) -> bool {
         self.well = if self.introduced { self.well + 1 } else { 0 };
         self.well %= INTRODUCED_EVERY;
@@ -100,6 +118,13 @@ async fn is_shared(upstream: &Upstream, slots: Option<u32>) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_at_work_may_be_silent_for_longer_but_not_for_ever() {
+        let lost_after =
+            |at_work| (0..9).find(|silent| Seen { silent: *silent, ..Seen::default() }.is_lost(at_work));
+        assert_eq!((lost_after(false), lost_after(true)), (Some(2), Some(4)));
+    }
 
     #[test]
     fn a_server_is_asked_what_it_is_until_it_has_said_so_and_then_every_minute() {

@@ -195,3 +195,19 @@ fn a_turn_that_may_be_at_fault_itself_breaks_nothing_before_another_server_has_s
     assert_eq!((stage.status(A).state, stage.status(A).failures), (ServerState::Down, 1));
     assert_eq!(stage.status(B).state, ServerState::Up);
 }
+
+#[test]
+fn a_server_that_has_fallen_silent_keeps_its_turns_and_gets_no_others_before_it_speaks() {
+    let mut stage = Stage::with(2);
+    let placed = stage.go(to_a(1));
+    stage.fleet.silent(A, stage.now);
+    assert_eq!((stage.status(A).state, stage.status(A).in_flight), (ServerState::Silent, 1));
+    assert!((2..=6).all(|key| stage.turn(of(key)).server == B));
+    stage.wait(3600.0);
+    assert_eq!(stage.turn(of(7)).server, B, "a trial would hang, too");
+    stage.began(placed.ticket);
+    assert_eq!(stage.status(A).state, ServerState::Up);
+    stage.fleet.silent(A, stage.now);
+    stage.fleet.reached(A, stage.now);
+    assert_eq!(stage.status(A).state, ServerState::Up);
+}
