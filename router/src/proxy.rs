@@ -163,7 +163,8 @@ async fn turn_answer(app: &Arc<App>, mut turn: Turn, dialect: Dialect, record: R
         stall: Stall { after: app.config.upstream_watch.stall, ends: app.config.upstream_watch.end_stalled },
         tells_full: app.config.fleet.is_some(),
     };
-    if manners.may_add() {
+    // With several servers it is looked at, too.
+    if manners.may_add() || app.config.fleet.is_some() {
         turn.wants_plain_answer();
     }
     alive::respond(Box::pin(turn.run(Arc::clone(app), dialect, record)), manners, app.servers.front()).await

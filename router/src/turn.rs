@@ -142,7 +142,7 @@ impl Turn {
         }
     }
 
-    /// Something may be put before or behind the server's answer, so it may not come compressed.
+    /// The server's answer is read, or something is put before or behind it, so it may not come compressed.
     pub(crate) fn wants_plain_answer(&mut self) {
         self.parts.headers.remove(ACCEPT_ENCODING);
     }

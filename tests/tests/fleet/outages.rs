@@ -125,3 +125,14 @@ async fn what_takes_no_slot_goes_to_another_server_too_when_its_own_is_down() {
     let answer = client::send(asked.header("x-agent-session-id", "s")).await;
     assert_eq!(answer.status.as_u16(), 200, "{}", answer.text());
 }
+
+#[tokio::test]
+async fn no_server_is_asked_for_a_compressed_answer_in_which_its_errors_could_not_be_read() {
+    let stage = Stage::open(2, &Options::default()).await;
+    let body = client::chat_body(Some("s"), "hello").to_string();
+    let turn = Outgoing::post(format!("{}/v1/chat/completions", stage.router.url()), body);
+    assert_eq!(client::send(turn.header("accept-encoding", "gzip, br")).await.status.as_u16(), 200);
+    let received: Vec<_> = stage.fakes.iter().flat_map(FakeLlama::received).collect();
+    assert_eq!(received.len(), 1);
+    assert_eq!(received[0].header("accept-encoding"), None);
+}
