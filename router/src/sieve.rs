@@ -15,6 +15,7 @@ const EVENT_MAX: usize = 16 << 10;
 pub(crate) struct Sieve {
     held: BytesMut,
     place: Place,
+    told: bool,
 }
 
 /// Where in the stream the next byte is.
@@ -37,7 +38,7 @@ pub(crate) struct Sifted {
 
 impl Default for Sieve {
     fn default() -> Self {
-        Self { held: BytesMut::new(), place: Place::Between }
+        Self { held: BytesMut::new(), place: Place::Between, told: false }
     }
 }
 
@@ -62,6 +63,11 @@ impl Sieve {
         Sifted { passes: if full { Bytes::new() } else { text }, full }
     }
 
+    /// The server has said itself that it can't go on with this request, in an event that has passed: it runs.
+    pub(crate) fn has_told(&self) -> bool {
+        self.told
+    }
+
     /// Nothing is held back.
     pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty()
@@ -79,7 +85,10 @@ impl Sieve {
                 // The rest of it decides.
                 (Kind::Open, _) => return (at, false),
                 (Kind::Error, None) if event.len() < EVENT_MAX => return (at, false),
-                (Kind::Error, Some(end)) if end <= EVENT_MAX && is_full(&event[..end]) => return (at, true),
+                (Kind::Error, Some(end)) if end <= EVENT_MAX => match Fault::of_event(&event[..end]) {
+                    Some(Fault::Full) => return (at, true),
+                    fault => self.told |= matches!(fault, Some(Fault::Doubtful | Fault::Declined)),
+                },
                 _ => {}
             }
             let Some(end) = end else {
@@ -188,6 +197,22 @@ mod tests {
             for size in [1, 7, text.len()] {
                 assert_eq!(sift(text.as_bytes().chunks(size)), (text.clone().into_bytes(), false), "{text}");
             }
+        }
+    }
+
+    #[test]
+    fn what_a_server_tells_of_one_request_is_told_from_what_breaks_it() {
+        for (said, told) in [
+            (r#"data: {"error":{"code":500,"message":"Failed to parse input","type":"server_error"}}"#, true),
+            (r#"data: {"error":{"code":400,"message":"no","type":"invalid_request_error"}}"#, true),
+            (r#"data: {"error":{"code":502,"message":"it broke off","type":"server_error"}}"#, false),
+            (r#"data: {"content":"data: {\"error\":{\"code\":500,\"message\":\"a\"}}"}"#, false),
+        ] {
+            let mut sieve = Sieve::default();
+            for byte in format!("data: 1\n\n{said}\n\n").as_bytes().chunks(1) {
+                assert!(!sieve.feed(Bytes::copy_from_slice(byte)).full);
+            }
+            assert_eq!(sieve.has_told(), told, "{said}");
         }
     }
 

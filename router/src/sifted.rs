@@ -34,6 +34,11 @@ impl SiftedBody {
         self.full
     }
 
+    /// The server has said itself that it can't go on with this request.
+    pub(crate) fn has_told(&self) -> bool {
+        self.sieve.as_ref().is_some_and(Sieve::has_told)
+    }
+
     /// What goes out of it. `None`: nothing yet, or nothing any more.
     fn settle(&mut self, sifted: Sifted) -> Option<Frame<Bytes>> {
         self.full = sifted.full;

@@ -125,6 +125,9 @@ impl Forwarded {
         if self.is_full() {
             return watch.full();
         }
+        if self.lacks_last_word() && self.body.has_told() {
+            return watch.given_up();
+        }
         if self.lacks_last_word() {
             // What the server does now is for `/slots` to show.
             return watch.broken("the answer ended before its last event");
@@ -171,6 +174,14 @@ impl Watch {
         self.record.failed(reason);
         if let Some(seat) = self.seat {
             seat.broken();
+        }
+    }
+
+    /// The server has ended the answer with an error of this request's. What it does now is for `/slots` to show.
+    fn given_up(mut self) {
+        self.record.failed("the server has ended the answer with an error");
+        if let Some(seat) = self.seat {
+            seat.declined();
         }
     }
 

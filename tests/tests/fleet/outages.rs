@@ -1,10 +1,10 @@
 //! Outages: a turn that no byte of has been answered goes elsewhere, and its client sees nothing of it.
 use session_slot_tests::client::{self, Outgoing, chat_request};
 use session_slot_tests::fake::Breakage;
-use session_slot_tests::{FakeLlama, Options, Streaming};
+use session_slot_tests::{FakeLlama, Options, RawUpstream, Streaming};
 
 use crate::server_of;
-use crate::stage::{Stage, builder, name};
+use crate::stage::{Stage, builder, builder_for, name};
 
 fn other(server: &str) -> &'static str {
     if server == "a" { "b" } else { "a" }
@@ -135,4 +135,24 @@ async fn no_server_is_asked_for_a_compressed_answer_in_which_its_errors_could_no
     let received: Vec<_> = stage.fakes.iter().flat_map(FakeLlama::received).collect();
     assert_eq!(received.len(), 1);
     assert_eq!(received[0].header("accept-encoding"), None);
+}
+
+#[tokio::test]
+async fn an_error_that_a_server_tells_within_a_stream_breaks_it_for_nobody_else() {
+    let told = r#"data: {"error":{"code":500,"message":"Failed to parse input","type":"server_error"}}"#;
+    let events = format!("data: {{\"choices\":[]}}\n\n{told}\n\n");
+    let answer =
+        format!("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n{events}");
+    let servers = [RawUpstream::start(&*answer).await, RawUpstream::start(&*answer).await];
+    let router = builder_for(&servers.each_ref().map(RawUpstream::url), "", "").start().await;
+    let mut body = client::chat_body(Some("s"), "hello");
+    body["stream"] = true.into();
+    let url = format!("{}/v1/chat/completions", router.url());
+    let answer = client::stream_json(url, body.to_string()).await.finish().await.expect("a whole stream");
+    assert!(answer.text().contains(told), "{}", answer.text());
+    let log = router.wait_requests(1).await;
+    assert_eq!(log[0]["error"], "the server has ended the answer with an error");
+    let status = router.status().await;
+    let failures = status["servers"].as_array().into_iter().flatten().map(|one| one["failures"].as_u64());
+    assert_eq!(failures.collect::<Vec<_>>(), [Some(0); 2]);
 }
