@@ -14,7 +14,7 @@ use crate::dispatch::Refused;
 use crate::fullness::MEMORY_FULL;
 use crate::servers::{NoSeat, NotSeated};
 use crate::slots::Refusal as SlotRefusal;
-use crate::upstream::UpstreamError;
+use crate::upstream::{Upstream, UpstreamError};
 
 /// Why the router answers by itself. Each message says what to do and quotes nothing of the request's body.
 #[derive(Debug, Error)]
@@ -36,8 +36,8 @@ pub(crate) enum Refusal {
     Connect,
     #[error("{0}")]
     Upstream(#[from] UpstreamError),
-    #[error("llama-server at {address} can't be reached: start it, or set --upstream to where it listens")]
-    Unreachable { address: String },
+    #[error("llama-server at {address} can't be reached: start it, or set {setting} to where it listens")]
+    Unreachable { address: String, setting: &'static str },
     #[error("llama-server's answer broke off before its end: send the request again")]
     BrokenOff,
     #[error("llama-server has sent nothing for longer than upstream.stall: send the request again")]
@@ -66,9 +66,12 @@ impl From<NotSeated> for Refusal {
 }
 
 impl Refusal {
-    pub(crate) fn of(refused: Refused, address: String) -> Self {
+    /// No slot is granted at that server.
+    pub(crate) fn of(refused: Refused, upstream: &Upstream) -> Self {
         let reason = match refused.why {
-            SlotRefusal::Unreachable => return Self::Unreachable { address },
+            SlotRefusal::Unreachable => {
+                return Self::Unreachable { address: upstream.address(), setting: upstream.setting() };
+            }
             SlotRefusal::Stopping => return Self::Stopping,
             SlotRefusal::Full { waiting } => format!(
                 "the server is overloaded, {waiting} requests wait for it: send this one again later, or raise \

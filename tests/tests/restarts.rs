@@ -219,6 +219,7 @@ async fn while_the_server_is_down_requests_get_a_502_in_the_dialect_of_their_rou
     assert_eq!((&error["code"], &error["type"]), (&json!(502), &json!("server_error")));
     let message = error["message"].as_str().unwrap_or_default();
     assert!(message.contains(&fake.url()) && message.contains("can't be reached"), "{message}");
+    assert!(message.ends_with("start it, or set --upstream to where it listens"), "{message}");
     let body = chat_body(Some("a"), "text").to_string();
     let anthropic = client::post_json(format!("{}/v1/messages", router.url()), body).await;
     assert_eq!(anthropic.status, 502);

@@ -19,14 +19,22 @@ use crate::upstream::Upstream;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// With the settings as they come; nobody asks the server, so nobody is granted anything.
-fn dispatch(folder: &tempfile::TempDir) -> Arc<Dispatch> {
+/// The settings as they come.
+fn defaults() -> Config {
     let args = Args::try_parse_from(["session-slot-router"]).expect("no flags");
-    let config = Config::load(&args).expect("the defaults");
+    Config::load(&args).expect("the defaults")
+}
+
+fn upstream() -> Upstream {
+    Upstream::new(&defaults().upstream, None).expect("an address")
+}
+
+/// Nobody asks its server, so nobody is granted anything.
+fn dispatch(folder: &tempfile::TempDir) -> Arc<Dispatch> {
+    let config = defaults();
     let store = Store::open(&folder.path().join("router.sqlite"), 0).expect("a database").store;
     let (shelf, _) = Shelf::open(&config.warm, ChainKey([0; 16]), Vec::new());
-    let upstream = Upstream::new(&config.upstream, None).expect("an address");
-    Dispatch::new(config.policy(), upstream, store, Arc::new(shelf), Remembered::default())
+    Dispatch::new(config.policy(), upstream(), store, Arc::new(shelf), Remembered::default())
 }
 
 fn manners(form: Form, json: bool) -> Manners {
@@ -54,7 +62,7 @@ fn queued(dispatch: &Arc<Dispatch>) -> Running {
         let refused = dispatch
             .acquire(Want::Anonymous, Shape::default(), None, Who::default(), Instant::now() + 900 * SECOND)
             .await;
-        Err(Refusal::of(refused.expect_err("nobody is granted anything"), String::new()))
+        Err(Refusal::of(refused.expect_err("nobody is granted anything"), &upstream()))
     })
 }
 

@@ -32,7 +32,7 @@ impl Servers {
 }
 
 fn member(server: &config::Server, config: &Config, key: ChainKey) -> Result<Member, RunError> {
-    let upstream = Upstream::new(&server.url, server.api_key.as_ref())?;
+    let upstream = Upstream::new(&server.url, server.api_key.as_ref())?.among_several();
     let opened = Store::open(&config.database_of_server(&server.name), config.event_days)?;
     let sessions = opened.sessions.clone();
     let member = if server.sidecar {

@@ -88,9 +88,10 @@ impl Failure {
 
     /// There is no slot.
     fn no_slot(refused: Refused, seat: Seat) -> Self {
-        let address = seat.member().upstream.address();
-        let again = if refused.why == SlotRefusal::Unreachable { seat.broken() } else { None };
-        Self { again, suspect: None, instead: Err(Refusal::of(refused, address)) }
+        let is_down = refused.why == SlotRefusal::Unreachable;
+        let instead = Err(Refusal::of(refused, &seat.member().upstream));
+        let again = if is_down { seat.broken() } else { None };
+        Self { again, suspect: None, instead }
     }
 }
 

@@ -40,6 +40,8 @@ pub struct Upstream {
     authority: Authority,
     host: HeaderValue,
     key: Option<HeaderValue>,
+    /// What says where it listens.
+    setting: &'static str,
 }
 
 /// Why the server gave no answer. None of these quotes a request.
@@ -47,13 +49,15 @@ pub struct Upstream {
 pub enum UpstreamError {
     /// No connection came about: nothing has been sent.
     #[error(
-        "llama-server at {address} can't be reached ({reason}): start it, or set --upstream to where it listens"
+        "llama-server at {address} can't be reached ({reason}): start it, or set {setting} to where it listens"
     )]
     Unreachable {
         /// The base URL.
         address: String,
         /// The system's word for it.
         reason: String,
+        /// What says where it listens.
+        setting: &'static str,
         /// The connection was refused: nobody listens there.
         refused: bool,
     },
@@ -100,7 +104,14 @@ impl Upstream {
             host: HeaderValue::from_str(&address.authority)?,
             key: key.map(bearer).transpose()?,
             address: address.clone(),
+            setting: "--upstream",
         })
+    }
+
+    /// One of several, which are told by the configuration file alone.
+    #[must_use]
+    pub(crate) fn among_several(self) -> Self {
+        Self { setting: "its url", ..self }
     }
 
     /// Why a request was not sent to a server that is another one by now.
@@ -113,6 +124,12 @@ impl Upstream {
     #[must_use]
     pub fn address(&self) -> String {
         self.address.to_string()
+    }
+
+    /// What says where it listens, for those who have to set it.
+    #[must_use]
+    pub(crate) fn setting(&self) -> &'static str {
+        self.setting
     }
 
     /// Host and port.
@@ -173,7 +190,7 @@ impl Upstream {
         if error.is_connect() {
             let io = cause.downcast_ref::<std::io::Error>();
             let refused = io.is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused);
-            UpstreamError::Unreachable { address, reason, refused }
+            UpstreamError::Unreachable { address, reason, setting: self.setting, refused }
         } else {
             UpstreamError::Broken { address, reason }
         }

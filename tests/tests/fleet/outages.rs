@@ -60,6 +60,7 @@ async fn with_all_servers_down_the_client_is_told_when_to_come_back() {
     let (mut last, mut tries) = (client::chat(&stage.router.url(), "s", "hello").await, 0);
     while last.header("retry-after").is_none() && tries < 5 {
         assert!(last.status.is_server_error(), "{}", last.status);
+        assert!(last.text().contains("or set its url"), "there is no flag for several: {}", last.text());
         (last, tries) = (client::chat(&stage.router.url(), "s", "hello").await, tries + 1);
     }
     assert_eq!(last.status.as_u16(), 503, "{}", last.text());
