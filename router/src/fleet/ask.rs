@@ -103,11 +103,14 @@ impl Fleet {
 
     fn send(&mut self, turn: Turn, now: Instant) {
         let (ticket, server, key) = (turn.seeker.ticket, turn.server, turn.seeker.ask.key);
-        assert!(self.takes_turns(server, now), "no turn is sent to a server that is broken or loads");
-        let (counts, reserved) = match self.room(&turn) {
-            Room::Enough { counts, told } => (counts, told),
-            Room::Oversized { counts } => (counts, counts),
-            Room::TooLittle => unreachable!("only what fits is sent"),
+        let room = self.room(&turn);
+        let goes = self.takes_turns(server, now) && room != Room::TooLittle;
+        debug_assert!(goes, "only what fits is sent, and only to a server that takes turns");
+        let (counts, reserved) = match room {
+            Room::Enough { counts, told } if goes => (counts, told),
+            Room::Oversized { counts } if goes => (counts, counts),
+            // Better late than never, and better than to end the router and with it everybody's turns.
+            _ => return self.line_up(turn, now),
         };
         let expects = self.expects(&turn);
         let sent = Sent { key, server, characters: turn.seeker.ask.characters, counts, expects };
