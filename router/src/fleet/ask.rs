@@ -2,14 +2,14 @@
 
 use std::time::Instant;
 
-use super::budget::Room;
+use super::budget::{Need, Room};
 use super::line::{Seeker, Turn};
 use super::types::{Output, Placed, Refusal, ServerId, Ticket, Why};
 use super::{Attempt, Fleet, Sent};
 
 impl Fleet {
     pub(super) fn seek(&mut self, seeker: Seeker, now: Instant) {
-        match self.choose(&seeker.ask, now) {
+        match self.choose(&seeker, now) {
             Ok((server, why)) => {
                 let turn = self.settle(seeker, server, why);
                 self.let_in(turn, now);
@@ -21,12 +21,9 @@ impl Fleet {
     /// The request has its server, and its conversation lives there.
     fn settle(&mut self, seeker: Seeker, server: ServerId, why: Why) -> Turn {
         self.last_picked = Some(server);
-        let key = seeker.ask.key;
-        let settles = key.filter(|_| self.policy.affinity.enabled);
+        let settles = seeker.ask.key.filter(|_| self.policy.affinity.enabled);
         let home_before = settles.and_then(|key| self.homes.settle(key, Some(server)));
-        let habits = key.and_then(|key| self.homes.awake(key)).map(|awake| awake.known.habits);
-        let outputs = &self.servers[server.index()].outputs;
-        let need = habits.unwrap_or_default().need(&seeker.ask, outputs, seeker.least);
+        let need = self.need(&seeker, server);
         Turn { seeker, server, why, home_before, need }
     }
 
@@ -123,9 +120,25 @@ impl Fleet {
         self.outputs.push(Output::Placed(Placed { ticket, server, why, reserved, waited }));
     }
 
+    /// What a request would take at a server.
+    fn need(&self, seeker: &Seeker, server: ServerId) -> Need {
+        let habits = seeker.ask.key.and_then(|key| self.homes.awake(key)).map(|awake| awake.known.habits);
+        habits.unwrap_or_default().need(&seeker.ask, &self.servers[server.index()].outputs, seeker.least)
+    }
+
     pub(super) fn room(&self, turn: &Turn) -> Room {
-        let others = self.tallies[turn.server.index()].others.reserved;
-        self.servers[turn.server.index()].room(turn.need, others, &self.policy.budget)
+        self.room_at(turn.server, turn.need)
+    }
+
+    fn room_at(&self, server: ServerId, need: Need) -> Room {
+        let others = self.tallies[server.index()].others.reserved;
+        self.servers[server.index()].room(need, others, &self.policy.budget)
+    }
+
+    /// A server's memory has room for a request, and nobody waits for that room.
+    pub(super) fn has_memory_for(&self, seeker: &Seeker, server: ServerId) -> bool {
+        let room = self.room_at(server, self.need(seeker, server));
+        matches!(room, Room::Enough { .. }) && !self.lines.contains_key(&server)
     }
 
     /// A waiter leaves the line, and moves nothing.

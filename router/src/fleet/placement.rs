@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 
 use super::Fleet;
+use super::line::Seeker;
 use super::types::{Again, Ask, Load, Placement, Refusal, ServerId, ServerSpec, Why};
 
 /// The shortest time after which a refused request is worth trying again.
@@ -62,7 +63,7 @@ impl Tally {
     }
 
     /// A slot is free.
-    fn has_room(&self) -> bool {
+    fn has_free_slot(&self) -> bool {
         self.conversations() < u64::from(self.slots.unwrap_or(1))
     }
 
@@ -78,13 +79,15 @@ impl Tally {
 
 impl Fleet {
     /// A server for a request, or why there is none.
-    pub(super) fn choose(&self, ask: &Ask, now: Instant) -> Result<(ServerId, Why), Refusal> {
+    pub(super) fn choose(&self, seeker: &Seeker, now: Instant) -> Result<(ServerId, Why), Refusal> {
+        let ask = &seeker.ask;
         let candidates = self.models.candidates(&ask.of);
         if candidates.is_empty() {
             return Err(Refusal::UnknownModel);
         }
         let home = self.known_home(ask);
-        let server = self.full_before(ask, now).or_else(|| self.home_that_serves(home, candidates, ask, now));
+        let server =
+            self.full_before(ask, now).or_else(|| self.home_that_serves(home, candidates, seeker, now));
         let server = server.or_else(|| self.pick(candidates, |id| self.may_serve(id, ask, now)));
         // One turn shows whether it works again: that is worth waiting for, if there is nothing else.
         let server = server.or_else(|| self.pick(candidates, |id| self.is_on_trial(id, ask, now)));
@@ -116,14 +119,15 @@ impl Fleet {
         }
     }
 
-    /// The home, or a server with a free slot if the home has none. If nobody has one, the request waits at home.
+    /// The home, or if all its slots are taken, a server with a free one and memory. Without such a server, it waits at home.
     fn home_that_serves(
         &self,
         home: Option<ServerId>,
         candidates: &[ServerId],
-        ask: &Ask,
+        seeker: &Seeker,
         now: Instant,
     ) -> Option<ServerId> {
+        let ask = &seeker.ask;
         let home =
             home.filter(|home| candidates.binary_search(home).is_ok() && self.may_serve(*home, ask, now))?;
         let here =
@@ -131,8 +135,12 @@ impl Fleet {
         if !self.tallies[home.index()].is_saturated(u64::from(here)) {
             return Some(home);
         }
-        let free =
-            |id: ServerId| id != home && self.tallies[id.index()].has_room() && self.may_serve(id, ask, now);
+        let free = |id: ServerId| {
+            id != home
+                && self.tallies[id.index()].has_free_slot()
+                && self.may_serve(id, ask, now)
+                && self.has_memory_for(seeker, id)
+        };
         self.pick(candidates, free).or(Some(home))
     }
 

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use super::stage::{A, B, C, Stage, elsewhere, nobody, of, policy};
-use crate::fleet::{Affinity, Ask, Eligible, Ended, Key, Placement, Policy, Refusal, ServerId, Why};
+use super::stage::{A, B, C, Stage, elsewhere, nobody, of, policy, sized, spec};
+use crate::fleet::{
+    Affinity, Ask, Eligible, Ended, Key, KvSetting, Placement, Policy, Refusal, ServerId, Why,
+};
 
 #[test]
 fn a_conversation_returns_to_the_server_of_its_first_turn() {
@@ -114,6 +116,18 @@ fn it_stays_home_when_all_servers_are_saturated() {
         stage.go(Ask { home: Some(ServerId(key as u32 % 2)), ..of(key) });
     }
     assert_eq!(stage.turn(of(1)).why, Why::Home);
+}
+
+#[test]
+fn it_stays_home_when_the_memory_of_the_server_with_a_free_slot_has_no_room_for_it() {
+    let shared = vec![spec(KvSetting::Shared); 2];
+    let mut stage = Stage::of(policy(), shared).knowing(A, 1, 10_000).knowing(B, 4, 1000);
+    stage.go(Ask { home: Some(A), ..of(9) });
+    stage.go(Ask { home: Some(B), ..sized(8, 800) });
+    for (key, tokens, server) in [(1, 101, A), (2, 100, B), (3, 1, A)] {
+        stage.fleet.remember(Key(key), A, stage.now);
+        assert_eq!(stage.go(Ask { home: Some(A), ..sized(key, tokens) }).server, server, "{tokens}");
+    }
 }
 
 #[test]
