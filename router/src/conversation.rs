@@ -58,11 +58,10 @@ pub(crate) fn named_in(headers: &HeaderMap) -> Option<Vec<u8>> {
 
 /// The same for a request that reads a stream on or ends it.
 pub(crate) fn named_in_stream(request: &Request) -> Option<Vec<u8>> {
-    let path = headers::unescaped(request.uri().path());
-    if !is_route_of_streams(&path) {
+    if !is_about_streams(request.uri()) {
         return None;
     }
-    let in_path = path.strip_prefix("/v1/stream/").filter(|id| !id.is_empty());
+    let in_path = request.uri().path().strip_prefix("/v1/stream/").filter(|id| !id.is_empty());
     let in_query = request.uri().query().into_iter().flat_map(|query| query.split('&')).find_map(|part| {
         let (name, id) = part.split_once('=')?;
         (PARAMETERS.contains(&&*headers::unescaped(name)) && !id.is_empty()).then_some(id)
@@ -130,11 +129,11 @@ mod tests {
 
     #[test]
     fn whoever_reads_a_stream_on_calls_it_as_the_turn_did_that_made_it() {
-        for (user, id) in [(None, "c1"), (Some("ann"), "c1"), (None, "c/1 +")] {
+        for (user, id) in [(None, "c1"), (Some("ann"), "c1"), (None, "c/1 +%2B")] {
             let mut headers = HeaderMap::new();
             headers.insert(CONVERSATION, HeaderValue::from_str(id).expect("a header"));
             name_in(&mut headers, user);
-            let escaped = id.replace('/', "%2F").replace(' ', "%20").replace('+', "%2B");
+            let escaped = id.replace('%', "%25").replace('/', "%2F").replace(' ', "%20").replace('+', "%2B");
             for uri in [format!("/v1/stream?a=b&conv_id={escaped}"), format!("/v1/stream/{escaped}")] {
                 let mut request = Request::get(&uri).body(Body::empty()).expect("a request");
                 name_in_stream(&mut request, None, user);
