@@ -24,7 +24,7 @@ struct Open {
     /// The one turn that is to show that the server works.
     trial: Option<Ticket>,
     /// It could not even be asked how it is: once it can, it is another matter.
-    silent: bool,
+    unasked: bool,
 }
 
 impl Breaker {
@@ -36,7 +36,7 @@ impl Breaker {
             Some(open) if now < open.until => return None,
             Some(open) => (open.pause * 2).min(LONGEST),
         };
-        self.open = Some(Open { pause, until: now + pause, trial: None, silent: false });
+        self.open = Some(Open { pause, until: now + pause, trial: None, unasked: false });
         Some(pause)
     }
 
@@ -44,7 +44,7 @@ impl Breaker {
     pub(super) fn unreachable(&mut self, now: Instant) -> Option<Duration> {
         let pause = self.failed(now);
         if let Some(open) = &mut self.open {
-            open.silent = true;
+            open.unasked = true;
         }
         pause
     }
@@ -53,7 +53,7 @@ impl Breaker {
     /// failed may always have said so.
     pub(super) fn reached(&mut self, now: Instant) {
         if let Some(open) = &mut self.open
-            && std::mem::take(&mut open.silent)
+            && std::mem::take(&mut open.unasked)
         {
             open.until = open.until.min(now);
         }
