@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::budget::{Need, Room};
+use super::estimate::Habits;
 use super::line::{Seeker, Turn};
 use super::types::{Output, Placed, Refusal, ServerId, Ticket, Why};
 use super::{Attempt, Fleet, Sent};
@@ -122,8 +123,18 @@ impl Fleet {
 
     /// What a request would take at a server.
     fn need(&self, seeker: &Seeker, server: ServerId) -> Need {
-        let habits = seeker.ask.key.and_then(|key| self.homes.awake(key)).map(|awake| awake.known.habits);
-        habits.unwrap_or_default().need(&seeker.ask, &self.servers[server.index()].outputs, seeker.least)
+        self.need_of(self.habits(seeker), seeker, server)
+    }
+
+    /// The same where its conversation's habits have been looked up.
+    fn need_of(&self, habits: Habits, seeker: &Seeker, server: ServerId) -> Need {
+        habits.need(&seeker.ask, &self.servers[server.index()].outputs, seeker.least)
+    }
+
+    /// What is known of the turns of a request's conversation.
+    pub(super) fn habits(&self, seeker: &Seeker) -> Habits {
+        let awake = seeker.ask.key.and_then(|key| self.homes.awake(key));
+        awake.map(|awake| awake.known.habits).unwrap_or_default()
     }
 
     pub(super) fn room(&self, turn: &Turn) -> Room {
@@ -135,9 +146,9 @@ impl Fleet {
         self.servers[server.index()].room(need, others, &self.policy.budget)
     }
 
-    /// A server's memory has room for a request, and nobody waits for that room.
-    pub(super) fn has_memory_for(&self, seeker: &Seeker, server: ServerId) -> bool {
-        let room = self.room_at(server, self.need(seeker, server));
+    /// A server's memory has room for a request with these habits, and nobody waits for that room.
+    pub(super) fn has_memory_for(&self, habits: Habits, seeker: &Seeker, server: ServerId) -> bool {
+        let room = self.room_at(server, self.need_of(habits, seeker, server));
         matches!(room, Room::Enough { .. }) && !self.lines.contains_key(&server)
     }
 

@@ -135,11 +135,13 @@ impl Fleet {
         if !self.tallies[home.index()].is_saturated(u64::from(here)) {
             return Some(home);
         }
+        // Looked up once: a thousand servers may be asked.
+        let habits = self.habits(seeker);
         let free = |id: ServerId| {
             id != home
                 && self.tallies[id.index()].has_free_slot()
                 && self.may_serve(id, ask, now)
-                && self.has_memory_for(seeker, id)
+                && self.has_memory_for(habits, seeker, id)
         };
         self.pick(candidates, free).or(Some(home))
     }
