@@ -25,16 +25,22 @@ pub struct Programs {
 impl Programs {
     /// The router and the fake, where they are given or else beside the running program; no nginx.
     pub fn without_nginx(router: Option<&Path>, fake: Option<&Path>) -> io::Result<Self> {
-        let here = std::env::current_exe()?.parent().map(Path::to_path_buf).unwrap_or_default();
-        let beside =
-            |given: Option<&Path>, name: &str| given.map_or_else(|| here.join(name), Path::to_path_buf);
         Ok(Self {
-            router: beside(router, "session-slot-router"),
-            fake: beside(fake, "fake-llama-server"),
+            router: beside(router, ROUTER)?,
+            fake: beside(fake, "fake-llama-server")?,
             nginx: PathBuf::new(),
             nginx_workers: 0,
         })
     }
+}
+
+/// The router's program.
+pub const ROUTER: &str = "session-slot-router";
+
+/// The program `name` where it is given, or else beside the running one.
+pub fn beside(given: Option<&Path>, name: &str) -> io::Result<PathBuf> {
+    let here = || Ok(std::env::current_exe()?.parent().map(Path::to_path_buf).unwrap_or_default());
+    given.map_or_else(|| here().map(|here| here.join(name)), |given| Ok(given.to_path_buf()))
 }
 
 /// A running program.

@@ -22,6 +22,11 @@ pub struct Sources {
 }
 
 impl Sources {
+    /// The router's own.
+    pub fn of_the_router() -> Self {
+        Self::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../router/src"))
+    }
+
     /// Reads every Rust file under `folder`; the embedded text when there is none.
     pub fn load(folder: &Path) -> Self {
         let mut paths = Vec::new();

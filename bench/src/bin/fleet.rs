@@ -2,7 +2,7 @@
 #![allow(clippy::print_stdout, reason = "the tables are this program's output")]
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use session_slot_bench::conversation::{Route, Size};
 use session_slot_bench::fleet::{self, Bench, Case, Fronts, Servers, Way};
 use session_slot_bench::interrupt::exit_code;
 use session_slot_bench::machine;
+use session_slot_bench::peers;
 use session_slot_bench::replay::Plan;
 use session_slot_bench::sources::Sources;
 use session_slot_bench::warm::Settings;
@@ -91,11 +92,10 @@ struct Flags {
 
 impl Flags {
     fn bench(&self) -> io::Result<Bench> {
-        let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../router/src");
         Ok(Bench {
             servers: self.servers(),
             fronts: self.fronts()?,
-            sources: Sources::load(&own),
+            sources: Sources::of_the_router(),
             plan: self.plan(),
             limit: Duration::from_secs(self.limit_s),
         })
@@ -114,9 +114,8 @@ impl Flags {
     }
 
     fn fronts(&self) -> io::Result<Fronts> {
-        let here = std::env::current_exe()?.parent().map(Path::to_path_buf).unwrap_or_default();
         Ok(Fronts {
-            router: self.router.clone().unwrap_or_else(|| here.join("session-slot-router")),
+            router: peers::beside(self.router.as_deref(), peers::ROUTER)?,
             sglang: self.sglang.clone(),
             litellm: self.litellm.clone(),
             nginx: self.nginx.clone(),

@@ -2,7 +2,7 @@
 #![allow(clippy::print_stdout, reason = "the tables are this program's output")]
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -79,14 +79,8 @@ impl Stack {
 }
 
 fn programs(flags: &Flags) -> io::Result<Programs> {
-    let here = std::env::current_exe()?.parent().map(Path::to_path_buf).unwrap_or_default();
-    let beside = |given: &Option<PathBuf>, name: &str| given.clone().unwrap_or_else(|| here.join(name));
-    Ok(Programs {
-        router: beside(&flags.router, "session-slot-router"),
-        fake: beside(&flags.fake, "fake-llama-server"),
-        nginx: flags.nginx.clone(),
-        nginx_workers: flags.nginx_workers,
-    })
+    let own = Programs::without_nginx(flags.router.as_deref(), flags.fake.as_deref())?;
+    Ok(Programs { nginx: flags.nginx.clone(), nginx_workers: flags.nginx_workers, ..own })
 }
 
 async fn requests(flags: &Flags, programs: &Programs, targets: &mut Targets) -> io::Result<()> {

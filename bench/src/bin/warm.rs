@@ -2,7 +2,7 @@
 #![allow(clippy::print_stdout, reason = "the tables are this program's output")]
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use clap::Parser;
 use session_slot_bench::conversation::Size;
 use session_slot_bench::interrupt::exit_code;
 use session_slot_bench::machine;
+use session_slot_bench::peers;
 use session_slot_bench::replay::Schedule;
 use session_slot_bench::sources::Sources;
 use session_slot_bench::warm::{self, Bench, Case, Known, Programs, SLOTS, Settings, Way};
@@ -93,13 +94,11 @@ struct Flags {
 
 impl Flags {
     fn bench(&self) -> io::Result<Bench> {
-        let here = std::env::current_exe()?.parent().map(Path::to_path_buf).unwrap_or_default();
-        let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../router/src");
         let size =
             |system_tokens, turn_tokens| Size { system_tokens, turn_tokens, max_tokens: self.max_tokens };
         Ok(Bench {
             programs: Programs {
-                router: self.router.clone().unwrap_or_else(|| here.join("session-slot-router")),
+                router: peers::beside(self.router.as_deref(), peers::ROUTER)?,
                 hearth: self.hearth.clone(),
                 python: self.python.clone(),
                 launcher: self.launcher.clone(),
@@ -108,7 +107,7 @@ impl Flags {
                 context: self.context,
                 short_cache: self.short_cache,
             },
-            sources: Sources::load(&own),
+            sources: Sources::of_the_router(),
             turns: self.turns,
             seed: self.seed,
             rounds: self.rounds,
