@@ -41,6 +41,31 @@ need_cargo() {
     have cargo || die "cargo is missing: install Rust from https://rustup.rs"
 }
 
+# install_once WHAT FOLDER COMMAND...: has COMMAND put WHAT into FOLDER, which is new and empty then, unless it is there.
+install_once() {
+    local what="$1" folder="$2" log="$2.log" cache python
+    shift 2
+    [ ! -f "$folder/complete" ] || return 0
+    cache="$(dirname "$folder")"
+    python="$(find_python)" || die "python3 3.10 or newer is missing"
+    mkdir -p "$cache" || die "can't create the cache folder $cache"
+    # One installer at a time; the kernel drops the lock with this process, so that no stale one can remain.
+    exec 9>"$cache/setup.lock"
+    "$python" -c 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX)'
+    if [ ! -f "$folder/complete" ]; then
+        note "installing $what into $folder (once) ..."
+        rm -rf "$folder"
+        mkdir -p "$folder"
+        if ! "$@" >"$log" 2>&1 </dev/null; then
+            tail -n 15 "$log" >&2
+            die "$what could not be installed; the whole log is in $log"
+        fi
+        # Written last: a folder without it is an interrupted install and is begun again.
+        : >"$folder/complete"
+    fi
+    exec 9>&-
+}
+
 # build ARGS...: cargo build in the project root; cargo's output is shown only when it fails.
 build() {
     local log

@@ -31,33 +31,12 @@ install_pip() {
         --requirement "$AGENTS/$1/requirements.txt"
 }
 
-# install NAME FOLDER
-install() {
-    local log="$2.log" how=install_npm
-    [ -f "$AGENTS/$1/package.json" ] || how=install_pip
-    note "installing $1 into $2 (once) ..."
-    rm -rf "$2"
-    mkdir -p "$2"
-    if ! "$how" "$1" "$2" >"$log" 2>&1 </dev/null; then
-        tail -n 15 "$log" >&2
-        die "$1 could not be installed; the whole log is in $log"
-    fi
-    # Written last: a folder without it is an interrupted install and is begun again.
-    : >"$2/complete"
-}
-
 [ "$#" -gt 0 ] || set -- $(cd "$AGENTS" && printf '%s\n' */ | tr -d /)
-mkdir -p "$(cache_dir)/agents" || die "can't create the cache folder $(cache_dir)/agents"
-PYTHON3="$(find_python)" || die "python3 3.10 or newer is missing"
 for name in "$@"; do
     [ -d "$AGENTS/$name" ] || die "there is no folder tests/agents/$name"
     folder="$(cache_dir)/agents/$name-$(fingerprint "$AGENTS/$name")"
-    if [ ! -f "$folder/complete" ]; then
-        # One installer at a time; the kernel drops the lock with this process, so that no stale one can remain.
-        exec 9>"$(cache_dir)/agents/setup.lock"
-        "$PYTHON3" -c 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX)'
-        [ -f "$folder/complete" ] || install "$name" "$folder"
-        exec 9>&-
-    fi
+    how=install_npm
+    [ -f "$AGENTS/$name/package.json" ] || how=install_pip
+    install_once "$name" "$folder" "$how" "$name" "$folder"
     printf '%s=%s\n' "$name" "$folder"
 done

@@ -29,17 +29,8 @@ setup() {
     local folder
     # The name carries the version, so that a changed pin makes a new folder.
     folder="$CACHE/$(printf '%s' "$2" | tr -c 'a-z0-9.-' '-')"
+    install_once "$2" "$folder" "$1" "$2" "$folder"
     FOUND="$folder/$3"
-    [ ! -f "$folder/complete" ] || return 0
-    note "installing $2 into $folder (once) ..."
-    rm -rf "$folder"
-    mkdir -p "$folder"
-    if ! "$1" "$2" "$folder" >"$folder.log" 2>&1 </dev/null; then
-        tail -n 5 "$folder.log" >&2
-        die "$2 could not be installed; the whole log is in $folder.log"
-    fi
-    # Written last: a folder without it is an interrupted install and is begun again.
-    : >"$folder/complete"
 }
 
 # find_nginx: sets FOUND; Debian keeps it where only root's PATH looks.
@@ -49,10 +40,6 @@ find_nginx() {
 
 PYTHON3="$(find_python)" || die "python3 3.10 or newer is missing"
 CACHE="$(cache_dir)/peers"
-mkdir -p "$CACHE" || die "can't create the cache folder $CACHE"
-# One installer at a time; the kernel drops the lock with this process, so that no stale one can remain.
-exec 9>"$CACHE/setup.lock"
-"$PYTHON3" -c 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX)'
 setup install_pip "$SGLANG" bin/sglang-router
 printf 'sglang=%s\n' "$FOUND"
 setup install_pip "$LITELLM" bin/litellm
