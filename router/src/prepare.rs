@@ -34,18 +34,19 @@ impl Filler<'_> {
         match fill {
             Fill::Nothing => return Ok(()),
             Fill::Prime => drop(self.upstream.prime(slot, self.credentials).await?),
-            Fill::Measure => self.measure(lease, slot).await?,
-            Fill::Restore(state) => {
-                self.restore(lease, slot, state).await?;
-                return if lease.may_start().await { Ok(()) } else { Err(self.upstream.restarted()) };
-            }
+            Fill::Measure => self.measure(lease).await?,
+            Fill::Restore(state) => self.restore(lease, slot, state).await?,
         }
-        lease.filled();
-        Ok(())
+        if fill == Fill::Prime {
+            lease.filled();
+            return Ok(());
+        }
+        if lease.may_start().await { Ok(()) } else { Err(self.upstream.restarted()) }
     }
 
     /// Finds out how large the state of a one-word prompt is on this server.
-    async fn measure(&self, lease: &Lease, slot: SlotId) -> Result<(), UpstreamError> {
+    async fn measure(&self, lease: &Lease) -> Result<(), UpstreamError> {
+        let Some(slot) = lease.slot_to_measure() else { return Ok(()) };
         if !self.upstream.prime(slot, self.credentials).await? {
             return Ok(());
         }
@@ -61,13 +62,14 @@ impl Filler<'_> {
             Err(UpstreamError::Unreachable { .. }) => {}
             Err(_) => lease.unmeasured(SaveError::Failed),
         }
+        lease.measured_in(slot);
         // Without an answer the server may be at it all the same: then nothing more is sent to the slot.
         saved.map(drop)
     }
 
     async fn restore(&self, lease: &mut Lease, slot: SlotId, state: StateId) -> Result<(), UpstreamError> {
         if lease.needs_measure() {
-            self.measure(lease, slot).await?;
+            self.measure(lease).await?;
         }
         if !lease.is_measured() {
             // That is no fault of the state: another time.

@@ -60,6 +60,16 @@ impl Lease {
         self.sent = true;
     }
 
+    /// Where to find out how large this server's states are.
+    pub(crate) fn slot_to_measure(&self) -> Option<SlotId> {
+        self.dispatch.lock().table.slot_to_measure(self.id)
+    }
+
+    /// The one-word prompt has run there; [`Lease::may_start`] follows.
+    pub(crate) fn measured_in(&self, slot: SlotId) {
+        self.dispatch.change(|state| state.table.measured_in(self.id, slot, Instant::now()));
+    }
+
     /// How large this server's states are is not known yet.
     pub(crate) fn needs_measure(&self) -> bool {
         self.dispatch.lock().table.warm().needs_measure()
@@ -97,7 +107,7 @@ impl Lease {
             .change(|state| state.table.restored(self.id, self.launch.fill(), outcome, Instant::now()));
     }
 
-    /// The state has been restored: the request is sent when this ends. On a server that clears idle slots the states of
+    /// The slot has been filled: the request is sent when this ends. On a server that clears idle slots the states of
     /// others that have ended meanwhile are saved first.
     ///
     /// False: the server has restarted, and the slot is not this lease's any more.

@@ -97,7 +97,7 @@ impl Dispatch {
             table: SlotTable::new(policy),
             remembered,
             waiting: HashMap::new(),
-            server: Server { stale: true, ..Server::default() },
+            server: Server::at(upstream.address()),
             recent: Recent::default(),
             totals: Totals::default(),
             pace: Pace::default(),
@@ -200,12 +200,14 @@ impl Dispatch {
                 state.totals.overwritten += 1;
                 let session = session.as_str().escape_debug();
                 info!(
+                    url = state.server.url,
                     agent_session_id = %session,
                     slot = slot.0,
                     "overwritten: work that did not come through the router took the session's slot"
                 );
             }
             Output::Stuck { slot, since } => warn!(
+                url = state.server.url,
                 slot = slot.0,
                 for_s = since.as_secs(),
                 "stuck: a slot is at work for nobody known and makes no progress; whoever waits for it goes on waiting"

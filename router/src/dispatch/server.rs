@@ -11,7 +11,7 @@ use super::waits::Waits;
 use super::warm::WarmSnapshot;
 use crate::front::Counts;
 use crate::slots::{Action, Fill, Grant, Launch, Reading, Refusal, TableSnapshot};
-use crate::upstream::{Props, Upstream};
+use crate::upstream::Props;
 use crate::warm::Standing;
 
 /// Of the states looked for in the RAM cache, fewer than so many found: it is too small.
@@ -23,6 +23,8 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// What is known of the server besides its slots.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Server {
+    /// As the log names it.
+    pub(super) url: String,
     pub(super) props: Option<Props>,
     /// What saved states know it by.
     pub(super) identity: Option<String>,
@@ -125,7 +127,12 @@ impl ServerSnapshot {
 }
 
 impl Server {
-    pub(super) fn note(&mut self, reading: &Reading, upstream: &Upstream) {
+    /// Nothing is known of it yet but where it is.
+    pub(super) fn at(url: String) -> Self {
+        Self { url, stale: true, ..Self::default() }
+    }
+
+    pub(super) fn note(&mut self, reading: &Reading) {
         let reach = match reading {
             Reading::Slots(_) => Reach::Up,
             Reading::Silent => Reach::Silent,
@@ -139,10 +146,10 @@ impl Server {
         }
         match reach {
             Reach::Unreachable => warn!(
-                url = upstream.address(),
+                url = self.url,
                 "llama-server can't be reached; requests are answered with 502 until it is"
             ),
-            Reach::Loading => info!(url = upstream.address(), "llama-server is loading its model"),
+            Reach::Loading => info!(url = self.url, "llama-server is loading its model"),
             Reach::NoSlots => self.advise(Advice::NoSlots),
             Reach::Up => self.take_back(Advice::NoSlots),
             Reach::Unknown | Reach::Silent => {}
@@ -201,8 +208,8 @@ impl Server {
 
     fn advise(&mut self, advice: Advice) {
         match self.advice.insert(advice) {
-            true if advice.is_an_offer() => info!("{advice}"),
-            true => warn!("{advice}"),
+            true if advice.is_an_offer() => info!(url = self.url, "{advice}"),
+            true => warn!(url = self.url, "{advice}"),
             false => {}
         }
     }
@@ -244,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_server_that_does_not_say_what_it_is_is_asked_again_after_a_pause_and_nobody_waits_for_it() {
-        let (mut server, now) = (Server { stale: true, ..Server::default() }, Instant::now());
+        let (mut server, now) = (Server::at("http://host".to_owned()), Instant::now());
         assert_eq!(server.introduction(now), Some(Introduction::First));
         assert_eq!(server.introduction(now + PAUSE / 2), None);
         assert_eq!(server.introduction(now + PAUSE), Some(Introduction::Again));

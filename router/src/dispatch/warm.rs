@@ -164,7 +164,8 @@ impl Dispatch {
                 Err(why)
             }
             Err(error) => {
-                warn!(slot = slot.0, %error, "a slot was not saved, or not in time; it is used again once it is seen idle");
+                let url = self.upstream.address();
+                warn!(url, slot = slot.0, %error, "a slot was not saved, or not in time; it is used again once it is seen idle");
                 self.shelf.abandon(state);
                 return self.release(lease, End::Broken);
             }
@@ -183,10 +184,11 @@ impl Dispatch {
             }
             Effect::Forget(saved) => self.forget(saved),
             Effect::Turned(standing) => {
-                info!(?standing, off = why_off(standing), "saved states");
+                info!(url = state.server.url, ?standing, off = why_off(standing), "saved states");
                 state.server.stands(standing);
             }
             Effect::NoRoom => warn!(
+                url = state.server.url,
                 room = self.shelf.room(),
                 "there is no room for saved states, so sessions are read again instead: free the disk, or raise \
                  warm.max_bytes"

@@ -144,7 +144,7 @@ impl Dispatch {
 
     fn observe(self: &Arc<Self>, probe: ProbeId, reading: Reading) {
         self.change(|state| {
-            state.server.note(&reading, &self.upstream);
+            state.server.note(&reading);
             state.table.observe(probe, reading, Instant::now());
         });
     }

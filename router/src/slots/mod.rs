@@ -44,7 +44,7 @@ use session_slot_identity::SessionId;
 use probing::Backoff;
 use queue::Waiter;
 use saving::Work;
-use slot::Slot;
+use slot::{Expecting, Slot};
 pub use types::*;
 
 use crate::usage::Usage;
@@ -143,6 +143,8 @@ struct Held {
     story: Option<Arc<Story>>,
     /// The state that was put into its slot.
     restored: Option<StateId>,
+    /// Something was put into another slot for it, and is to be seen there before it starts.
+    unseen: Option<Expecting>,
     work: Work,
     granted_at: Instant,
     /// It has read its prompt and was seen to generate then.
@@ -168,6 +170,7 @@ impl Held {
             landing_from: None,
             story: None,
             restored: None,
+            unseen: None,
             work: Work::Request,
             granted_at: now,
             generates_since: None,

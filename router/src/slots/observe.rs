@@ -66,6 +66,7 @@ impl SlotTable {
         self.locate(probe);
         self.settle_leaving(probe, now);
         self.note_left(probe);
+        self.note_seen_beside(probe);
         self.place_unplaced(probe);
         self.learn_clearing(newest_task);
         self.watch_strangers(now);
@@ -282,6 +283,13 @@ impl SlotTable {
                 let home = Home { slot: SlotId::from_index(index), left: slot.left };
                 self.outputs.push(Output::Left { session, home });
             }
+        }
+    }
+
+    /// What was put into other slots for those who start now has been seen.
+    fn note_seen_beside(&mut self, probe: ProbeId) {
+        for held in self.leases.values_mut() {
+            held.unseen.take_if(|beside| beside.probe <= probe);
         }
     }
 

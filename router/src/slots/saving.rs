@@ -200,12 +200,40 @@ impl SlotTable {
             return Start::Never;
         }
         let waits = !self.keeps_idle() && self.is_seen() && self.warm.is_on();
+        let beside = self.held_mut(lease).and_then(|held| held.unseen);
+        if waits && beside.is_some_and(|beside| beside.is_awaited(now)) {
+            return Start::Later;
+        }
         let unseen = |slot: &Slot| slot.expecting.is_some_and(|expecting| expecting.is_awaited(now));
         if waits && (self.slots.iter().any(unseen) || self.leases.values().any(Held::is_saving)) {
             return Start::Later;
         }
         self.filled(lease);
         Start::Now
+    }
+
+    /// Where the one-word prompt goes whose state shows the layout: into the lease's own slot. On a server that has run
+    /// nothing yet it goes into another one: what becomes of that one when the request starts shows what the server does
+    /// to idle slots, before any turn has ended.
+    #[must_use]
+    pub fn slot_to_measure(&self, lease: LeaseId) -> Option<SlotId> {
+        let own = self.location(lease)?;
+        let used = self.slots.iter().any(|slot| slot.seen.id_task.is_some());
+        if used || self.clears_idle.is_some() || self.sight != Sight::Clear {
+            return Some(own);
+        }
+        let others = (0..self.slots.len()).rev().map(SlotId::from_index);
+        Some(others.filter(|slot| self.slots[slot.index()].is_free()).find(|slot| *slot != own).unwrap_or(own))
+    }
+
+    /// The one-word prompt of a lease has run in `slot`. If that is not the lease's own it has to be seen there.
+    pub fn measured_in(&mut self, lease: LeaseId, slot: SlotId, now: Instant) {
+        let unseen = Expecting { probe: self.asked.next(), task: None, due: now };
+        if self.location(lease) != Some(slot)
+            && let Some(held) = self.held_mut(lease)
+        {
+            held.unseen = Some(unseen);
+        }
     }
 
     /// `/slots` is answered, if not at once: while the server reads a long prompt it answers nothing.
@@ -243,7 +271,7 @@ impl SlotTable {
         let source = self.warm.source_for(session, waiter.story.as_deref())?;
         // What the server itself has put aside is at least as recent, if it is still there.
         let in_ram = self.clears_idle == Some(true) && self.was_here(session);
-        let kept = if in_ram { self.warm.left_by(session) as f64 * self.warm.ram_hit() } else { 0.0 };
+        let kept = if in_ram { self.warm.left_by(session) as f64 * self.warm.ram_hit_of(session) } else { 0.0 };
         (source.tokens as f64 >= kept).then_some(source)
     }
 
@@ -263,15 +291,26 @@ impl SlotTable {
     /// it twice at once would take them both longer. `None`: it need not.
     pub(super) fn shares_with_running(&self, waiter: &Waiter, now: Instant) -> Option<Instant> {
         let story = waiter.story.as_deref().filter(|_| self.warm.is_on() && self.is_seen())?;
+        let shared = |other: &Story| {
+            let shared = self.warm.shared_reading(story, other);
+            (shared > 0.0).then(|| Duration::from_secs_f64(shared))
+        };
         let running = self
             .leases
             .values()
             .filter(|held| held.session.is_some() && !held.spilled && matches!(held.phase, Phase::Running));
-        let until = running.filter_map(|held| {
-            let shared = self.warm.shared_reading(story, held.story.as_deref()?);
-            (shared > 0.0).then(|| held.worth_waiting_until(Duration::from_secs_f64(shared), now))
+        let running = running.filter_map(|held| {
+            let shared = shared(held.story.as_deref()?)?;
+            Some(held.worth_waiting_until(shared, now))
         });
-        until.max().filter(|until| *until > now)
+        // Its turn has ended, but what it left has not been seen yet, or is just being saved.
+        let ended = self.slots.iter().filter_map(|slot| {
+            let shared = shared(self.warm.story_of(slot.owner.as_ref()?)?)?;
+            let saving = slot.lease.and_then(|number| self.leases.get(&number)).filter(|held| held.is_saving());
+            let since = saving.map(|held| held.granted_at).or(slot.expecting.map(|expecting| expecting.due))?;
+            Some(since + shared)
+        });
+        running.chain(ended).max().filter(|until| *until > now)
     }
 
     /// Takes in what a turn teaches.

@@ -298,7 +298,10 @@ async fn judged(
             seat.began();
             Ok(Served { answer, lease, seat: Some(seat) })
         }
-        Verdict::Full => Err(failed(answer, lease, seat.full())),
+        Verdict::Full => {
+            info!(server = &*server, "a turn has found a server's memory full");
+            Err(failed(answer, lease, seat.full()))
+        }
         Verdict::NotReady => Err(failed(answer, lease, seat.not_ready())),
         Verdict::Broken(reason) => {
             info!(server = &*server, reason, "a server has failed a request");

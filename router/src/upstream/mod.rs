@@ -27,7 +27,11 @@ use crate::config::{Secret, Upstream as Address};
 
 /// llama-server closes a connection after five idle seconds; one that is given up earlier is never found closed.
 const IDLE: Duration = Duration::from_secs(3);
+/// After so long without traffic the other host is asked for a sign of life, so often, and given up after so many in vain:
+/// a host that vanished is noticed within two minutes.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
+const KEEP_ALIVE_AGAIN: Duration = Duration::from_secs(15);
+const KEEP_ALIVE_TRIES: u32 = 4;
 const CONNECT: Duration = Duration::from_secs(5);
 /// `/slots` and `/props` are refused beyond this; a slot takes about 1.5 KB.
 const MAX_ANSWER: usize = 16 << 20;
@@ -88,6 +92,8 @@ impl Upstream {
         connector.set_connect_timeout(Some(CONNECT));
         // A host that has vanished is noticed although nothing is sent while it reads a long prompt.
         connector.set_keepalive(Some(KEEP_ALIVE));
+        connector.set_keepalive_interval(Some(KEEP_ALIVE_AGAIN));
+        connector.set_keepalive_retries(Some(KEEP_ALIVE_TRIES));
         let client = Client::builder(TokioExecutor::new())
             .pool_idle_timeout(IDLE)
             .pool_timer(TokioTimer::new())

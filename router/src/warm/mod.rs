@@ -310,10 +310,24 @@ impl Warm {
         self.turns.last(session.as_str()).map_or(0, |last| last.held)
     }
 
+    /// What the last turn of `session` said; `None` if not known.
+    #[must_use]
+    pub fn story_of(&self, session: &SessionId) -> Option<&Story> {
+        self.turns.last(session.as_str())?.story.as_deref()
+    }
+
     /// The chance that a state cleared to the server's RAM cache is found there again, from 0 to 1.
     #[must_use]
     pub fn ram_hit(&self) -> f64 {
         self.ram.chance()
+    }
+
+    /// As [`Warm::ram_hit`], for what `session` left by its last turn.
+    #[must_use]
+    pub fn ram_hit_of(&self, session: &SessionId) -> f64 {
+        let beyond = |tokens| self.costs.bytes_of(tokens) > ram::USUAL_ROOM;
+        let since = self.turns.left_since(session.as_str(), beyond);
+        since.map_or(0.0, |tokens| self.ram.chance_within(self.costs.bytes_of(tokens)))
     }
 
     /// A turn that went back to the RAM cache for its state reused `usage.cached` of at least `expected` tokens.

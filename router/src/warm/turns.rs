@@ -46,6 +46,20 @@ impl Turns {
         self.last.peek(session)
     }
 
+    /// Tokens that sessions have left since the last turn of this one, what it left itself included; counted until they
+    /// are `enough`. `None`: it has had no turn.
+    pub(super) fn left_since(&self, session: &str, enough: impl Fn(u64) -> bool) -> Option<u64> {
+        self.last.peek(session)?;
+        let mut left = 0_u64;
+        for (name, last) in &self.last {
+            left = left.saturating_add(last.held);
+            if name == session || enough(left) {
+                break;
+            }
+        }
+        Some(left)
+    }
+
     /// A turn has ended. Says what it read again, if that is worth mentioning.
     pub(super) fn ended(&mut self, session: &str, turn: &Turn) -> Option<Reread> {
         let last = Last {
@@ -127,6 +141,18 @@ mod tests {
         let uncounted = Turn { usage: None, ..turn(&["one", "two"], 0, 0) };
         assert_eq!(cause(&[before.clone(), uncounted.clone()]), None);
         assert_eq!(cause(&[uncounted, before]), None);
+    }
+
+    #[test]
+    fn what_sessions_have_left_since_a_turn_counts_each_of_them_once() {
+        let mut turns = Turns::default();
+        for name in ["a", "b", "c", "b"] {
+            turns.ended(name, &turn(&["one"], 2000, 0));
+        }
+        let held = turns.last("a").expect("a turn").held;
+        let left = |name| turns.left_since(name, |_| false).map(|left| left / held);
+        assert_eq!([left("a"), left("b"), left("c"), left("d")], [Some(3), Some(1), Some(2), None]);
+        assert_eq!(turns.left_since("a", |left| left >= held), Some(held), "more would change nothing");
     }
 
     #[test]

@@ -67,6 +67,14 @@ async fn a_turn_is_saved_before_the_next_task_is_launched() {
 }
 
 #[tokio::test]
+async fn the_very_first_turn_is_saved_when_it_ends() {
+    let stage = Stage::open(short_of_memory()).await;
+    stage.first_turns(&["a"]).await;
+    stage.router.wait_status("a saved state", |status| status["server"]["warm"]["saved"] == 1).await;
+    assert_eq!(stage.story(), ["a", "save a"]);
+}
+
+#[tokio::test]
 async fn nothing_comes_between_a_restore_and_its_turn() {
     let stage = taught(short_of_memory()).await;
     let talks = talks(&stage, &["a", "b", "c", "d", "e", "f"]).into_iter().map(|(mut talk, id)| {

@@ -44,7 +44,7 @@ async fn a_client_that_leaves_while_another_session_is_saved_for_it_harms_nobody
 async fn saved_too_late(slots: usize) -> (Stage, Vec<Session>, Pending) {
     let stage = Stage::open(small(slots)).await;
     let talks = stage.first_turns(&["a"]).await;
-    let slot = stage.fake.launches()[0].slot;
+    let (slot, _) = stage.steps()[0];
     stage.first_turns(&["x", "y", "z"][..slots - 1]).await;
     let before = stage.asked("save");
     stage.fake.faults(|faults| faults.late = true);

@@ -23,6 +23,14 @@ fn saving_and_clearing(slots: usize) -> World {
     world
 }
 
+/// The layout of its states is not known yet.
+fn unmeasured(slots: usize) -> World {
+    let mut world = saving(slots);
+    world.table.warm().restarted();
+    world.table.warm().served_by("the server");
+    world
+}
+
 fn is_restored(grant: &Grant) -> bool {
     matches!(grant.launch.fill(), Fill::Restore(_))
 }
@@ -180,14 +188,56 @@ fn a_restart_during_a_save_leaves_nobody_waiting() {
 
 #[test]
 fn the_layout_of_states_is_measured_in_the_first_slot_that_holds_nothing_of_worth() {
-    let mut world = saving(2);
-    world.table.warm().restarted();
-    world.table.warm().served_by("the server");
+    let mut world = unmeasured(2);
     let first = world.ask(turn("a")).expect("a slot is free");
     assert_eq!(first.launch.fill(), Fill::Measure);
     world.run(&first);
     world.table.warm().measured(1);
     assert_eq!(world.ask(turn("b")).expect("a slot is free").launch.fill(), Fill::Nothing);
+}
+
+#[test]
+fn what_a_server_does_to_idle_slots_shows_before_its_first_turn_ends() {
+    for clears in [true, false] {
+        let mut world = unmeasured(2);
+        world.clears_idle = clears;
+        let first = world.ask(turn("a")).expect("a slot is free");
+        assert_eq!(first.launch.fill(), Fill::Measure);
+        world.fill(&first);
+        world.land(first.lease);
+        world.table.landed(first.lease);
+        world.pass(Duration::from_secs(1));
+        world.probe();
+        assert_eq!(world.table.snapshot(world.now).clears_idle, Some(clears));
+        world.end(&first);
+        assert_eq!(world.save_all(), usize::from(clears), "where nothing is cleared nothing has to be saved");
+    }
+}
+
+#[test]
+fn what_was_cleared_before_it_could_be_saved_is_looked_for_in_the_ram_cache() {
+    let mut world = unmeasured(3);
+    world.clears_idle = true;
+    world.turn("a");
+    world.table.warm().measured(1);
+    assert_eq!(world.save_all(), 1);
+    for _ in 0..30 {
+        world.turn("c");
+        world.save_all();
+        world.settle();
+    }
+    let again = world.running("a");
+    let other = world.ask(turn("b")).expect("a slot is free");
+    // In one batch a's turn ends and b's request starts, which clears what a has left.
+    let tokens = world.stop(again.launch.slot().expect("pinned"));
+    world.land(other.lease);
+    world.table.landed(other.lease);
+    world.table.release(again.lease, ended(tokens), world.now);
+    world.end(&other);
+    world.save_all();
+    world.settle();
+    let back = world.ask(turn("a")).expect("a slot is free");
+    assert_eq!(back.launch.fill(), Fill::Prime, "the state in the file is an earlier one");
 }
 
 #[test]

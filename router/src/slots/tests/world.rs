@@ -9,7 +9,7 @@ use super::fairness::Patience;
 use super::states::{Content, Save, States};
 use crate::slots::{
     Action, Concurrent, Due, End, Fill, Grant, Heeds, Launch, LeaseId, Output, PinPolicy, Policy, ProbeId,
-    Reading, Refusal, SeenSlot, Shape, SlotId, SlotTable, Ticket, Want,
+    Reading, Refusal, SeenSlot, Shape, SlotId, SlotTable, Start, Ticket, Want,
 };
 use crate::usage::Usage;
 use crate::warm::Effect;
@@ -352,13 +352,26 @@ impl World {
         let Some(slot) = grant.launch.slot() else { return };
         match grant.launch.fill() {
             Fill::Nothing => return,
-            Fill::Prime | Fill::Measure => {
+            Fill::Prime => {
                 self.start(slot.0 as usize, Runs::Primer(grant.lease));
                 self.stop(slot);
             }
+            Fill::Measure => self.measure(grant),
             Fill::Restore(state) => self.restore(grant, state, false),
         }
         self.table.filled(grant.lease);
+    }
+
+    /// Runs the one-word prompt that shows the layout of states.
+    fn measure(&mut self, grant: &Grant) {
+        let slot = self.table.slot_to_measure(grant.lease).expect("pinned");
+        self.start(slot.0 as usize, Runs::Primer(grant.lease));
+        self.stop(slot);
+        self.table.measured_in(grant.lease, slot, self.now);
+        if Some(slot) != grant.launch.slot() {
+            assert_eq!(self.table.may_start(grant.lease, self.now), Start::Later, "it has to be seen first");
+        }
+        self.pass(Duration::from_millis(1));
     }
 
     /// Carries out the saves that the table has asked for.
