@@ -222,8 +222,9 @@ impl SlotTable {
         if used || self.clears_idle.is_some() || self.sight != Sight::Clear {
             return Some(own);
         }
-        let others = (0..self.slots.len()).rev().map(SlotId::from_index);
-        Some(others.filter(|slot| self.slots[slot.index()].is_free()).find(|slot| *slot != own).unwrap_or(own))
+        let mut slots = (0..self.slots.len()).rev().map(SlotId::from_index);
+        let other = slots.find(|slot| *slot != own && self.slots[slot.index()].is_free());
+        other.or(Some(own))
     }
 
     /// The one-word prompt of a lease has run in `slot`. If that is not the lease's own it has to be seen there.
@@ -271,7 +272,8 @@ impl SlotTable {
         let source = self.warm.source_for(session, waiter.story.as_deref())?;
         // What the server itself has put aside is at least as recent, if it is still there.
         let in_ram = self.clears_idle == Some(true) && self.was_here(session);
-        let kept = if in_ram { self.warm.left_by(session) as f64 * self.warm.ram_hit_of(session) } else { 0.0 };
+        let chance = if in_ram { self.warm.ram_hit_of(session) } else { 0.0 };
+        let kept = self.warm.left_by(session) as f64 * chance;
         (source.tokens as f64 >= kept).then_some(source)
     }
 
@@ -306,9 +308,10 @@ impl SlotTable {
         // Its turn has ended, but what it left has not been seen yet, or is just being saved.
         let ended = self.slots.iter().filter_map(|slot| {
             let shared = shared(self.warm.story_of(slot.owner.as_ref()?)?)?;
-            let saving = slot.lease.and_then(|number| self.leases.get(&number)).filter(|held| held.is_saving());
-            let since = saving.map(|held| held.granted_at).or(slot.expecting.map(|expecting| expecting.due))?;
-            Some(since + shared)
+            let lease = slot.lease.and_then(|number| self.leases.get(&number));
+            let saved_since = lease.filter(|held| held.is_saving()).map(|held| held.granted_at);
+            let seen_by = slot.expecting.map(|expecting| expecting.due);
+            Some(saved_since.or(seen_by)? + shared)
         });
         running.chain(ended).max().filter(|until| *until > now)
     }
