@@ -156,8 +156,9 @@ impl Dispatch {
         if let Some(props) = props.as_ref().filter(|_| self.policy.warm.enabled) {
             can_save = self.upstream.can_save().await;
             if can_save == Some(true) {
-                // Saved states are all that asks for more than `/props`.
-                identity = Some(self.upstream.identity(props).await);
+                // Saved states are all that asks for more than `/props`. Without an answer nothing is known either.
+                identity = self.upstream.identity(props).await;
+                can_save = identity.is_some().then_some(true);
             }
         }
         self.change(|state| {

@@ -149,14 +149,14 @@ impl Upstream {
 
     /// What has to be the same for saved states to be of use, as far as the server's pages tell; `props` is what it
     /// has just said. A build that was made without a version calls itself `b0-unknown`: then the model, the context
-    /// and the layout of its states have to do.
-    pub async fn identity(&self, props: &Props) -> String {
-        let models: Option<Value> = self.page("/v1/models").await;
-        let adapters: Option<Value> = self.page("/lora-adapters").await;
+    /// and the layout of its states have to do. `None`: it did not say just now.
+    pub async fn identity(&self, props: &Props) -> Option<String> {
+        let models = self.optional_page("/v1/models").await?;
+        let adapters = self.optional_page("/lora-adapters").await?;
         let meta = models.as_ref().map_or(&Value::Null, |models| &models["data"][0]["meta"]);
         let model = if props.model_path.is_empty() { &props.model_alias } else { &props.model_path };
         let file = file_mark(PathBuf::from(&props.model_path)).await;
-        format!(
+        Some(format!(
             "{} {model} file={} params={} size={} ctx={} lora={}",
             props.build_info,
             file.unwrap_or_else(|| "?".to_owned()),
@@ -164,7 +164,16 @@ impl Upstream {
             meta["size"],
             props.context().unwrap_or_default(),
             adapters.map_or_else(|| "?".to_owned(), |adapters| adapters_in_force(&adapters)),
-        )
+        ))
+    }
+
+    /// A page that not every build has; `None`: whether this one has it was not to be learned.
+    async fn optional_page(&self, path: &'static str) -> Option<Option<Value>> {
+        match self.get(path).await.ok()? {
+            (StatusCode::OK, body) => serde_json::from_slice(&body).ok().map(Some),
+            (status, _) if status.is_client_error() || status == StatusCode::NOT_IMPLEMENTED => Some(None),
+            _ => None,
+        }
     }
 
     async fn page<T: DeserializeOwned>(&self, path: &'static str) -> Option<T> {

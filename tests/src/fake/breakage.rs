@@ -23,6 +23,8 @@ pub enum Breakage {
     Answers(StatusCode),
     /// Its memory is full for whoever comes.
     Full,
+    /// Its page about models is answered with an error; all else is well.
+    TellsNoModels,
     /// It takes connections and requests, of whatever route, and says nothing.
     Hangs,
 }
@@ -31,7 +33,7 @@ impl Breakage {
     /// What becomes of a request that takes a slot; `None`: it is served.
     pub(super) async fn reply(self, cut: &Cut) -> Option<Reply> {
         match self {
-            Self::Full | Self::Hangs => None,
+            Self::Full | Self::Hangs | Self::TellsNoModels => None,
             Self::Answers(status) => Some(failed(&Failure::broken(status))),
             Self::ResetAfterHead => Some(cut.behind_a_head()),
             Self::ResetBeforeHead => {

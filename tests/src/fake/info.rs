@@ -2,8 +2,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use http::StatusCode;
 use serde_json::{Value, json};
 
+use super::breakage::Breakage;
 use super::failure::Failure;
 use super::prompt;
 use super::reply::{Reply, full, json as json_reply, typed};
@@ -83,15 +85,18 @@ fn metric((name, kind, value): (&str, &str, usize)) -> String {
 }
 
 /// `GET /v1/models`
-pub(super) fn models(shared: &Shared) -> Value {
+pub(super) fn models(shared: &Shared) -> Result<Value, Failure> {
+    if shared.read(|state| state.breakage) == Some(Breakage::TellsNoModels) {
+        return Err(Failure::broken(StatusCode::INTERNAL_SERVER_ERROR));
+    }
     let served = shared.read(|state| state.engine.options.served.clone());
-    json!({"object": "list", "data": [{
+    Ok(json!({"object": "list", "data": [{
         "id": served.alias, "object": "model", "created": 0, "owned_by": "llamacpp",
         "meta": {
             "vocab_type": 1, "n_vocab": 262_144, "n_ctx_train": 32768, "n_embd": 640,
             "n_params": served.params, "size": served.size,
         },
-    }]})
+    }]}))
 }
 
 /// `GET /lora-adapters`

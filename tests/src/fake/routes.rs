@@ -127,7 +127,7 @@ async fn get(shared: &Arc<Shared>, path: &str, query: &str) -> Reply {
         "/props" => json(&info::props(shared)),
         "/slots" => json_or(info::slots(shared, query).await),
         "/metrics" => info::metrics(shared).unwrap_or_else(|failure| failed(&failure)),
-        "/models" | "/v1/models" => json(&info::models(shared)),
+        "/models" | "/v1/models" => json_or(info::models(shared)),
         "/lora-adapters" => json(&info::adapters(shared)),
         _ => failed(&Failure::not_found()),
     }

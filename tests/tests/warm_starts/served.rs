@@ -1,7 +1,7 @@
 //! A state is only ever sent to the server it was made on: same build, model, context, layout and adapters.
 use session_slot_tests::Options;
 use session_slot_tests::client::{self, Outgoing};
-use session_slot_tests::fake::State;
+use session_slot_tests::fake::{Breakage, State};
 
 use crate::stage::Stage;
 use crate::{LEFT, reused, small, text};
@@ -67,6 +67,19 @@ async fn with_another_adapter_no_state_is_used() {
 async fn with_another_layout_which_no_page_tells_no_state_is_used() {
     assert!(!is_tried_on(|options| options.bytes_per_token -= 20).await);
     assert!(!is_tried_on(|options| options.layout += 16).await);
+}
+
+#[tokio::test]
+async fn as_long_as_a_server_does_not_say_which_model_it_has_no_state_is_used() {
+    let stage = Stage::open(small(1)).await;
+    let mut talks = stage.first_turns(&["a", "b", "c"]).await;
+    stage.fake.breaks(Breakage::TellsNoModels);
+    stage.restart_server().await;
+    assert_eq!(reused(&talks[0].say(&text("a", 1)).await), 0);
+    stage.wait_standing("unknown").await;
+    stage.fake.mends();
+    stage.wait_standing("on").await;
+    assert_eq!(reused(&talks[1].say(&text("b", 1)).await), LEFT);
 }
 
 #[tokio::test]
