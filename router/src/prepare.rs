@@ -33,13 +33,13 @@ impl Filler<'_> {
         let Launch::Pin { slot, fill, .. } = lease.launch else { return Ok(()) };
         match fill {
             Fill::Nothing => return Ok(()),
-            Fill::Prime => drop(self.upstream.prime(slot, self.credentials).await?),
+            Fill::Prime => {
+                self.upstream.prime(slot, self.credentials).await?;
+                lease.filled();
+                return Ok(());
+            }
             Fill::Measure => self.measure(lease).await?,
             Fill::Restore(state) => self.restore(lease, slot, state).await?,
-        }
-        if fill == Fill::Prime {
-            lease.filled();
-            return Ok(());
         }
         if lease.may_start().await { Ok(()) } else { Err(self.upstream.restarted()) }
     }
@@ -47,6 +47,13 @@ impl Filler<'_> {
     /// Finds out how large the state of a one-word prompt is on this server.
     async fn measure(&self, lease: &Lease) -> Result<(), UpstreamError> {
         let Some(slot) = lease.slot_to_measure() else { return Ok(()) };
+        let measured = self.measure_in(slot, lease).await;
+        lease.tried_to_measure();
+        // Without an answer the server may be at it all the same: then nothing more is sent to that slot.
+        if lease.launch.slot() == Some(slot) { measured } else { Ok(()) }
+    }
+
+    async fn measure_in(&self, slot: SlotId, lease: &Lease) -> Result<(), UpstreamError> {
         if !self.upstream.prime(slot, self.credentials).await? {
             return Ok(());
         }
@@ -62,8 +69,6 @@ impl Filler<'_> {
             Err(UpstreamError::Unreachable { .. }) => {}
             Err(_) => lease.unmeasured(SaveError::Failed),
         }
-        lease.measured_in(slot);
-        // Without an answer the server may be at it all the same: then nothing more is sent to the slot.
         saved.map(drop)
     }
 

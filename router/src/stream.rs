@@ -212,6 +212,10 @@ impl Body for Forwarded {
                 if let (Some(data), true, Some(watch)) = (frame.data_ref(), this.of_turn, &mut this.watch) {
                     watch.usage.feed(data);
                     this.events.feed(data);
+                    let is_event = this.last_word && !data.starts_with(b":");
+                    if let Some(lease) = watch.lease.as_mut().filter(|_| is_event) {
+                        lease.answers();
+                    }
                 }
                 this.end_if_over();
             }

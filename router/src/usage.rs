@@ -35,6 +35,16 @@ impl Usage {
         self.computed.saturating_add(self.cached).saturating_add(self.generated).saturating_sub(1)
     }
 
+    /// The same, with how long the prompt was read, if the answer has not told. A server that sends head and first event
+    /// together shows nothing.
+    #[must_use]
+    pub fn read_in(mut self, reading: Option<Duration>) -> Self {
+        const FASTEST: Duration = Duration::from_micros(10);
+        let computed = u32::try_from(self.computed).unwrap_or(u32::MAX);
+        self.reading = self.reading.or(reading.filter(|reading| *reading > FASTEST * computed));
+        self
+    }
+
     /// Tokens of the prompt.
     #[must_use]
     pub fn prompt(&self) -> u64 {
@@ -338,6 +348,17 @@ impl Counts {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn how_long_a_prompt_was_read_is_taken_from_outside_only_where_the_answer_does_not_tell() {
+        let second = Some(Duration::from_secs(1));
+        let usage = Usage { computed: 1000, ..Usage::default() };
+        assert_eq!(usage.read_in(second).reading, second);
+        assert_eq!(usage.read_in(None).reading, None);
+        assert_eq!(usage.read_in(Some(Duration::from_millis(1))).reading, None, "nothing reads so fast");
+        let told = Usage { reading: Some(Duration::from_millis(3)), ..usage };
+        assert_eq!(told.read_in(second).reading, told.reading);
+    }
 
     // Answers of llama.cpp b11549, shortened where it does not matter.
     const COMPLETION: &str = r#"{"index":0,"content":", I'","tokens":[],"id_slot":3,"stop":true,"tokens_predicted":3,"tokens_evaluated":3,"generation_settings":{"seed":4294967295,"dry_sequence_breakers":["\n",":","\"","*"],"stop":[],"lora":[]},"prompt":"<bos>Hello","stop_type":"limit","tokens_cached":5,"timings":{"cache_n":11,"prompt_n":4,"prompt_ms":37.094,"prompt_per_token_ms":12.364666666666666,"predicted_n":3,"predicted_ms":44.617,"predicted_per_second":44.825963197884214}}"#;

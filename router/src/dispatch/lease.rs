@@ -33,6 +33,9 @@ pub struct Lease {
     /// Tokens of the saved state its slot was filled with.
     pub restored: Option<u64>,
     granted: Instant,
+    landed: Option<Instant>,
+    /// From then until the first event of a stream.
+    reading: Option<Duration>,
     sent: bool,
     over: bool,
 }
@@ -50,6 +53,8 @@ impl Lease {
             slots_seen: grant.slots_seen,
             restored: None,
             granted: Instant::now(),
+            landed: None,
+            reading: None,
             sent: false,
             over: false,
         }
@@ -65,9 +70,9 @@ impl Lease {
         self.dispatch.lock().table.slot_to_measure(self.id)
     }
 
-    /// The one-word prompt has run there; [`Lease::may_start`] follows.
-    pub(crate) fn measured_in(&self, slot: SlotId) {
-        self.dispatch.change(|state| state.table.measured_in(self.id, slot, Instant::now()));
+    /// That has been tried; [`Lease::may_start`] follows.
+    pub(crate) fn tried_to_measure(&self) {
+        self.dispatch.change(|state| state.table.measured(self.id, Instant::now()));
     }
 
     /// How large this server's states are is not known yet.
@@ -134,10 +139,19 @@ impl Lease {
 
     /// The server has begun to answer. The slot it runs in, if it is known.
     pub fn landed(&mut self) -> Option<SlotId> {
+        self.landed.get_or_insert_with(Instant::now);
         self.dispatch.change(|state| {
             state.table.landed(self.id);
             state.table.location(self.id)
         })
+    }
+
+    /// The first event of a stream has come. llama-server sends the head once the request has its slot, and the first event
+    /// when it has read the prompt: some routes do not tell otherwise how long that took.
+    pub(crate) fn answers(&mut self) {
+        if self.reading.is_none() {
+            self.reading = self.landed.map(|landed| landed.elapsed());
+        }
     }
 
     /// The slot it runs in, as the status page shows it; for the log.
@@ -161,6 +175,7 @@ impl Lease {
     /// The answer has ended; `usage` and `slot` as far as it told.
     pub fn complete(mut self, usage: Option<Usage>, slot: Option<u32>) {
         self.over = true;
+        let usage = usage.map(|usage| usage.read_in(self.reading));
         let end = End::Complete { usage, slot: slot.map(SlotId) };
         let usage = usage.unwrap_or_default();
         if let Some(session) = &self.session {

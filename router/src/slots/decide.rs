@@ -154,6 +154,10 @@ impl SlotTable {
         if awaits_save || self.may_go_anywhere(waiter) && self.has_unseen_ends(probe) {
             return Verdict::Wait(Why::Unseen);
         }
+        let anywhere = waiter.shape.tasks > 1 || matches!(self.target(waiter), Target::Any);
+        if let Some(slot) = self.at_risk(width, probe, now).filter(|_| anywhere) {
+            return Verdict::Save(slot);
+        }
         if waiter.shape.tasks > 1 {
             return self.free_launch(true);
         }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use session_slot_identity::SessionId;
 
-use super::slot::Expecting;
+use super::slot::{By, Expecting};
 use super::types::{Output, SlotId};
 use super::{Known, SlotTable};
 
@@ -21,7 +21,7 @@ impl SlotTable {
             return;
         }
         let probe = self.asked.next();
-        self.slots[slot.index()].expecting = Some(Expecting { probe, task, due: now + LOOK_AFTER });
+        self.slots[slot.index()].expecting = Some(Expecting::new(By::Turn(task), probe, now + LOOK_AFTER));
     }
 
     /// Makes `slot` the home of `session`, evicting who had it.

@@ -22,6 +22,7 @@ mod decide;
 mod direct;
 mod homes;
 mod invariants;
+mod measuring;
 mod observe;
 mod place;
 mod probing;
@@ -44,7 +45,7 @@ use session_slot_identity::SessionId;
 use probing::Backoff;
 use queue::Waiter;
 use saving::Work;
-use slot::{Expecting, Slot};
+use slot::Slot;
 pub use types::*;
 
 use crate::usage::Usage;
@@ -137,14 +138,14 @@ struct Held {
     shown_from: ProbeId,
     /// See [`Shape::resumable`].
     resumable: bool,
-    /// Only answers to this probe and later ones can show it landed; `None` while its slot is being primed.
+    /// Only answers to this probe and later ones can show it landed; `None` while its slot is being filled.
     landing_from: Option<ProbeId>,
     /// What the request says, as far as states are found by it.
     story: Option<Arc<Story>>,
     /// The state that was put into its slot.
     restored: Option<StateId>,
-    /// Something was put into another slot for it, and is to be seen there before it starts.
-    unseen: Option<Expecting>,
+    /// This slot is taken for it as well, while the layout of states is measured there.
+    beside: Option<SlotId>,
     work: Work,
     granted_at: Instant,
     /// It has read its prompt and was seen to generate then.
@@ -170,7 +171,7 @@ impl Held {
             landing_from: None,
             story: None,
             restored: None,
-            unseen: None,
+            beside: None,
             work: Work::Request,
             granted_at: now,
             generates_since: None,
@@ -392,6 +393,7 @@ impl SlotTable {
     fn remove_lease(&mut self, number: u64) -> Option<Held> {
         let held = self.leases.remove(&number)?;
         let probe = self.asked.next();
+        self.free_beside(held.beside);
         if held.location.is_none() && self.counted {
             self.departed.extend(std::iter::repeat_n(probe, held.width));
         }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::slot::Expecting;
+use super::slot::{By, Expecting};
 use super::types::{Home, Launch, Mark, Output, ProbeId, Reading, Refusal, SeenSlot, SlotId};
 use super::{Held, Phase, Sight, Slot, SlotTable, Unplaced};
 
@@ -66,7 +66,6 @@ impl SlotTable {
         self.locate(probe);
         self.settle_leaving(probe, now);
         self.note_left(probe);
-        self.note_seen_beside(probe);
         self.place_unplaced(probe);
         self.learn_clearing(newest_task);
         self.watch_strangers(now);
@@ -261,7 +260,7 @@ impl SlotTable {
             let own = held.task.map_or(held.landed, |task| Some(task) == slot.seen.id_task);
             let home = own && held.session.is_some() && held.session == slot.owner && !held.spilled;
             if home && slot.lease.is_none() {
-                slot.expecting = Some(Expecting { probe: ProbeId::default(), task: held.task, due: now });
+                slot.expecting = Some(Expecting::new(By::Turn(held.task), ProbeId::default(), now));
             }
         }
     }
@@ -272,7 +271,8 @@ impl SlotTable {
             let Some(expecting) = slot.expecting.take_if(|expecting| expecting.probe <= probe) else {
                 continue;
             };
-            let same_task = expecting.task.is_none() || expecting.task == slot.seen.id_task;
+            let By::Turn(task) = expecting.by else { continue };
+            let same_task = task.is_none() || task == slot.seen.id_task;
             let undisturbed = slot.lease.is_none() && !slot.seen.processing && same_task;
             slot.left = slot.mark().filter(|_| undisturbed);
             slot.save_due = slot.left.is_some();
@@ -286,13 +286,6 @@ impl SlotTable {
         }
     }
 
-    /// What was put into other slots for those who start now has been seen.
-    fn note_seen_beside(&mut self, probe: ProbeId) {
-        for held in self.leases.values_mut() {
-            held.unseen.take_if(|beside| beside.probe <= probe);
-        }
-    }
-
     /// Finds the slots llama-server chose by what they hold now.
     fn place_unplaced(&mut self, probe: ProbeId) {
         let (ready, later) =
@@ -302,7 +295,12 @@ impl SlotTable {
         for entry in ready {
             let Some((slot, mark)) = self.only_slot_holding(entry.tokens) else { continue };
             self.move_home(&entry.session, slot);
-            self.slots[slot.index()].left = Some(mark);
+            let found = &mut self.slots[slot.index()];
+            found.left = Some(mark);
+            found.save_due = true;
+            if self.clears_idle == Some(true) {
+                self.warm.seen(&entry.session, false);
+            }
             self.outputs.push(Output::Left { session: entry.session, home: Home { slot, left: Some(mark) } });
         }
     }

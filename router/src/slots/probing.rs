@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use super::decide::{Target, Why};
 use super::queue::Waiter;
-use super::slot::Expecting;
 use super::types::{Due, ProbeId, SlotId};
 use super::{Phase, Sight, SlotTable};
 
@@ -87,7 +86,6 @@ impl SlotTable {
             return Some(Due::Now);
         }
         let expecting = self.slots.iter().filter_map(|slot| slot.expecting);
-        let expecting = expecting.chain(self.leases.values().filter_map(|held| held.unseen));
         let expected =
             expecting.filter(|expecting| expecting.probe > self.asked).map(|expecting| expecting.due);
         expected.chain(self.stuck_poll).chain(self.patience_ends).chain(self.next_look()).min().map(Due::At)
@@ -127,23 +125,18 @@ impl SlotTable {
         }
         self.unplaced.iter_mut().for_each(|unplaced| renew(&mut unplaced.probe));
         self.save_all_from.iter_mut().for_each(renew);
-        self.expectations().for_each(|expecting| renew(&mut expecting.probe));
+        let expecting = self.slots.iter_mut().filter_map(|slot| slot.expecting.as_mut());
+        expecting.for_each(|expecting| renew(&mut expecting.probe));
     }
 
     /// `probe` will never be answered: what a turn has left is still to be seen.
     pub fn lost(&mut self, probe: ProbeId, now: Instant) {
         let next = self.asked.next();
-        for expecting in self.expectations() {
+        for expecting in self.slots.iter_mut().filter_map(|slot| slot.expecting.as_mut()) {
             if expecting.probe <= probe {
                 (expecting.probe, expecting.due) = (next, now + PATIENT[0]);
             }
         }
-    }
-
-    /// What is still to be seen.
-    fn expectations(&mut self) -> impl Iterator<Item = &mut Expecting> {
-        let left = self.slots.iter_mut().filter_map(|slot| slot.expecting.as_mut());
-        left.chain(self.leases.values_mut().filter_map(|held| held.unseen.as_mut()))
     }
 
     /// Something no probe has been asked for yet, and that an answer could change.

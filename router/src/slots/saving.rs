@@ -12,7 +12,7 @@ use session_slot_identity::SessionId;
 use super::decide::{Placing, Verdict};
 use super::queue::Waiter;
 use super::slot::{Expecting, Slot};
-use super::types::{End, Fill, Launch, LeaseId, Mark, Output, ProbeId, SlotId, Start};
+use super::types::{End, Fill, Launch, LeaseId, Mark, Output, PinPolicy, ProbeId, SlotId, Start};
 use super::{Held, Phase, Sight, SlotTable};
 use crate::usage::Usage;
 use crate::warm::{Occasion, RestoreError, SaveError, Source, StateId, Story, Turn, Warm, Written};
@@ -155,6 +155,18 @@ impl SlotTable {
         unsaved && self.warm.is_on() && self.save_pays(owner, mark.tokens, occasion, now)
     }
 
+    /// A slot whose state is to be saved before `width` tasks go where the server likes: nothing is left but such slots, and
+    /// of those this was used least recently, as the server chooses.
+    pub(super) fn at_risk(&self, width: usize, probe: ProbeId, now: Instant) -> Option<SlotId> {
+        let slots = (0..self.slots.len()).map(SlotId::from_index);
+        let free = slots.filter(|slot| self.obstacle(*slot, probe).is_none());
+        let (of_worth, others): (Vec<_>, Vec<_>) =
+            free.partition(|slot| self.wants_save(*slot, Occasion::Eviction, now));
+        let oldest = of_worth.into_iter().min_by_key(|slot| self.slots[slot.index()].last_used);
+        // Nothing is ever restored where no slot is named.
+        oldest.filter(|_| others.len() < width && self.policy.pin != PinPolicy::Never)
+    }
+
     /// As [`Warm::save_pays`], with those who would wait meanwhile. At the end of a turn nobody starts before it is saved.
     fn save_pays(&self, owner: &SessionId, tokens: u64, occasion: Occasion, now: Instant) -> bool {
         let waiting = if occasion == Occasion::TurnEnd { self.waiters.len() } else { 0 };
@@ -200,41 +212,12 @@ impl SlotTable {
             return Start::Never;
         }
         let waits = !self.keeps_idle() && self.is_seen() && self.warm.is_on();
-        let beside = self.held_mut(lease).and_then(|held| held.unseen);
-        if waits && beside.is_some_and(|beside| beside.is_awaited(now)) {
-            return Start::Later;
-        }
         let unseen = |slot: &Slot| slot.expecting.is_some_and(|expecting| expecting.is_awaited(now));
         if waits && (self.slots.iter().any(unseen) || self.leases.values().any(Held::is_saving)) {
             return Start::Later;
         }
         self.filled(lease);
         Start::Now
-    }
-
-    /// Where the one-word prompt goes whose state shows the layout: into the lease's own slot. On a server that has run
-    /// nothing yet it goes into another one: what becomes of that one when the request starts shows what the server does
-    /// to idle slots, before any turn has ended.
-    #[must_use]
-    pub fn slot_to_measure(&self, lease: LeaseId) -> Option<SlotId> {
-        let own = self.location(lease)?;
-        let used = self.slots.iter().any(|slot| slot.seen.id_task.is_some());
-        if used || self.clears_idle.is_some() || self.sight != Sight::Clear {
-            return Some(own);
-        }
-        let mut slots = (0..self.slots.len()).rev().map(SlotId::from_index);
-        let other = slots.find(|slot| *slot != own && self.slots[slot.index()].is_free());
-        other.or(Some(own))
-    }
-
-    /// The one-word prompt of a lease has run in `slot`. If that is not the lease's own it has to be seen there.
-    pub fn measured_in(&mut self, lease: LeaseId, slot: SlotId, now: Instant) {
-        let unseen = Expecting { probe: self.asked.next(), task: None, due: now };
-        if self.location(lease) != Some(slot)
-            && let Some(held) = self.held_mut(lease)
-        {
-            held.unseen = Some(unseen);
-        }
     }
 
     /// `/slots` is answered, if not at once: while the server reads a long prompt it answers nothing.
@@ -261,7 +244,9 @@ impl SlotTable {
         let unseen = |expecting: Expecting| expecting.probe > probe && expecting.is_awaited(now);
         let pays = |owner| self.save_pays(owner, self.warm.left_by(owner), Occasion::TurnEnd, now);
         let ended = self.slots.iter().filter(|slot| slot.expecting.is_some_and(unseen));
-        ended.filter_map(|slot| slot.owner.as_ref()).any(pays)
+        let somewhere = self.unplaced.iter().filter(|unplaced| unplaced.probe > probe);
+        let somewhere = somewhere.map(|unplaced| &unplaced.session);
+        ended.filter_map(|slot| slot.owner.as_ref()).chain(somewhere).any(pays)
     }
 
     /// The state that a request of `session` starts from, where its slot is not provably warm.
@@ -273,7 +258,7 @@ impl SlotTable {
         // What the server itself has put aside is at least as recent, if it is still there.
         let in_ram = self.clears_idle == Some(true) && self.was_here(session);
         let chance = if in_ram { self.warm.ram_hit_of(session) } else { 0.0 };
-        let kept = self.warm.left_by(session) as f64 * chance;
+        let kept = self.warm.prompt_of(session) as f64 * chance;
         (source.tokens as f64 >= kept).then_some(source)
     }
 
@@ -322,9 +307,8 @@ impl SlotTable {
         if usage.is_some() {
             self.warm.ran(now.saturating_duration_since(granted_at));
         }
-        let expected = self.warm.left_by(&session);
-        if let (true, Some(usage), 1..) = (primed, usage, expected) {
-            self.warm.ram_tried(expected, usage);
+        if let Some(usage) = usage.filter(|_| primed) {
+            self.warm.ram_tried(&session, story.as_deref(), usage);
         }
         self.warm.ended(&session, Turn { story, usage, restored }, now);
     }

@@ -10,21 +10,37 @@ use super::types::{Mark, ProbeId, SeenSlot};
 /// So long `/slots` may be silent while a server reads a part of a long prompt.
 const LONGEST_BATCH: Duration = Duration::from_secs(10);
 
-/// What a turn left in its slot is still to be seen.
+/// What was left in a slot is still to be seen.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expecting {
+    /// Who has left it.
+    pub(super) by: By,
     /// This probe, or a later one, shows it.
     pub(super) probe: ProbeId,
-    /// Its task, if that was seen; `None` leaves it open.
-    pub(super) task: Option<i64>,
     /// By then it is asked for, if nothing else asks before: the session's next turn often does.
     pub(super) due: Instant,
+    /// When that was first to be.
+    since: Instant,
+}
+
+/// Who has left something in a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// A turn of the slot's owner, under this task if that was seen.
+    Turn(Option<i64>),
+    /// A one-word prompt.
+    Primer,
 }
 
 impl Expecting {
+    /// It shows in `probe`, which is asked at `due`.
+    pub(super) fn new(by: By, probe: ProbeId, due: Instant) -> Self {
+        Self { by, probe, due, since: due }
+    }
+
     /// It is worth waiting for: `/slots` may be silent for long, but not for ever.
     pub(super) fn is_awaited(&self, now: Instant) -> bool {
-        now < self.due + LONGEST_BATCH
+        now < self.since + LONGEST_BATCH
     }
 }
 

@@ -222,7 +222,8 @@ pub enum Fill {
     /// A one-word prompt: the session's state may lie in the server's RAM cache, where llama-server looks for it if the
     /// slot is not empty.
     Prime,
-    /// A one-word prompt whose state is saved as well, which shows the layout of this server's states.
+    /// A one-word prompt whose state is saved as well, which shows the layout of this server's states; perhaps in another
+    /// slot (see `measuring`).
     Measure,
     /// A saved state.
     Restore(StateId),

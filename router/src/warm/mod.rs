@@ -310,6 +310,12 @@ impl Warm {
         self.turns.last(session.as_str()).map_or(0, |last| last.held)
     }
 
+    /// Tokens of the prompt of its last turn; 0 if not known.
+    #[must_use]
+    pub fn prompt_of(&self, session: &SessionId) -> u64 {
+        self.turns.last(session.as_str()).map_or(0, |last| last.prompt)
+    }
+
     /// What the last turn of `session` said; `None` if not known.
     #[must_use]
     pub fn story_of(&self, session: &SessionId) -> Option<&Story> {
@@ -330,9 +336,18 @@ impl Warm {
         since.map_or(0.0, |tokens| self.ram.chance_within(self.costs.bytes_of(tokens)))
     }
 
-    /// A turn that went back to the RAM cache for its state reused `usage.cached` of at least `expected` tokens.
-    pub fn ram_tried(&mut self, expected: u64, usage: Usage) {
-        self.ram.tried(usage.cached + SLACK >= expected);
+    /// A turn of `session` that says `story` went back to the RAM cache for its state. What its last prompt had must be
+    /// there again; its answer needn't, as agents leave out what a model has only thought. Nothing is learned from a turn
+    /// that does not go on where the last one ended.
+    pub fn ram_tried(&mut self, session: &SessionId, story: Option<&Story>, usage: Usage) {
+        let Some(last) = self.turns.last(session.as_str()).filter(|last| last.prompt > 0) else { return };
+        let goes_on = match (last.story.as_deref(), story) {
+            (Some(before), Some(now)) => before.chain.common(&now.chain) == before.chain.nodes().len(),
+            _ => true,
+        };
+        if goes_on {
+            self.ram.tried(usage.cached + SLACK >= last.prompt);
+        }
     }
 
     /// Saving the `tokens` that `session` left in its slot pays. `delayed`: requests that would wait meanwhile.

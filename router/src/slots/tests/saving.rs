@@ -47,6 +47,24 @@ fn who_takes_a_slot_waits_until_its_owners_state_is_saved() {
 }
 
 #[test]
+fn what_a_request_without_a_session_may_overwrite_is_saved_first() {
+    let mut world = saving(2);
+    world.turn("a");
+    assert!(world.ask(Want::Anonymous).is_some_and(|grant| {
+        world.run(&grant);
+        true
+    }));
+    world.turn("b");
+    assert!(world.ask(Want::Anonymous).is_none(), "it would take a's slot or b's");
+    let saved = world.states.saves.iter().map(|save| save.slot).collect::<Vec<_>>();
+    assert_eq!(saved, [SlotId(0)], "the server takes the one that was used least recently");
+    world.save_all();
+    world.settle();
+    let ticket = *world.grants.last().expect("granted");
+    assert_eq!(world.granted[&ticket].action, Action::Anonymous);
+}
+
+#[test]
 fn an_evicted_session_starts_from_its_saved_state() {
     let mut world = saving(1);
     world.turn("a");

@@ -6,7 +6,7 @@
 //! served once the arrivals stop. Who has left the queue is granted nothing, and no longer queue comes about than allowed.
 //! A failure prints its seed.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::world::{Runs, World, ended, turn};
@@ -15,7 +15,7 @@ use crate::slots::{
     Concurrent, Due, End, Evict, Fill, Generation, Grant, Heeds, Launch, LeaseId, PinPolicy, Policy, ProbeId,
     Queue, Reading, Refusal, Shape, SlotId, Start, Ticket, Want,
 };
-use crate::warm::{self, StateId};
+use crate::warm::{self, SaveError, StateId};
 
 /// A probe under way: asked, then read by the server, then delivered.
 enum Probe {
@@ -39,10 +39,14 @@ pub(super) struct Simulation {
     live: Vec<Grant>,
     /// Leases whose slot is being or has been primed, with whether the primer has ended.
     priming: Vec<LeaseId>,
+    /// Leases whose state has been restored, or could not be.
+    restoring: HashSet<LeaseId>,
     /// Leases whose state could not be restored.
     unrestored: HashSet<LeaseId>,
-    /// Leases whose request has been sent after a restore.
+    /// Leases whose request has been sent after a restore or a measurement.
     started: HashSet<LeaseId>,
+    /// Leases for which the layout is being measured in this slot, or has been.
+    measuring: HashMap<LeaseId, Option<SlotId>>,
     running: HashSet<LeaseId>,
     /// Leases that a restart of the server has ended, and whose end has not been heard of yet.
     void: Vec<LeaseId>,
@@ -65,6 +69,7 @@ impl Simulation {
         let policy = Policy { pin, concurrent, queue, evict, warm, ..Policy::default() };
         let mut world = World::under(1 + random.below(5), policy);
         world.clears_idle = random.below(2) == 0;
+        world.measures = random.below(2) == 0;
         if random.below(2) == 0 {
             world.warm_up();
         }
@@ -78,8 +83,10 @@ impl Simulation {
             waiting: Vec::new(),
             live: Vec::new(),
             priming: Vec::new(),
+            restoring: HashSet::new(),
             unrestored: HashSet::new(),
             started: HashSet::new(),
+            measuring: HashMap::new(),
             running: HashSet::new(),
             void: Vec::new(),
             died_in: None,
@@ -178,11 +185,8 @@ impl Simulation {
 
     /// A request whose slot is filled with a saved state gets one stage further.
     fn advance_restored(&mut self, grant: &Grant, state: StateId) {
-        if self.priming.contains(&grant.lease) {
-            if !self.started.contains(&grant.lease) {
-                if self.world.table.may_start(grant.lease, self.world.now) == Start::Now {
-                    self.started.insert(grant.lease);
-                }
+        if self.restoring.contains(&grant.lease) {
+            if !self.may_start(grant.lease) {
                 return;
             }
             if !self.unrestored.contains(&grant.lease) {
@@ -191,9 +195,51 @@ impl Simulation {
             return self.start(grant.lease);
         }
         self.priming.push(grant.lease);
+        self.restoring.insert(grant.lease);
+        if !self.world.table.warm().is_measured() {
+            self.unrestored.insert(grant.lease);
+            return;
+        }
         let fails = self.random.below(8) == 0;
         self.world.restore(grant, state, fails);
         self.unrestored.extend(fails.then_some(grant.lease));
+    }
+
+    /// The request of a slot that has been filled was sent in an earlier step; else it is in this one, if it may be.
+    fn may_start(&mut self, lease: LeaseId) -> bool {
+        if self.started.contains(&lease) {
+            return true;
+        }
+        if self.world.table.may_start(lease, self.world.now) == Start::Now {
+            self.started.insert(lease);
+        }
+        false
+    }
+
+    /// The measurement of the layout gets one stage further. False: there is none, or not any more.
+    fn measure(&mut self, lease: LeaseId, fill: Fill) -> bool {
+        match self.measuring.get(&lease).copied() {
+            None if fill == Fill::Measure || self.world.table.warm().needs_measure() => {
+                let slot = self.world.table.slot_to_measure(lease).expect("it is pinned");
+                self.priming.push(lease);
+                self.measuring.insert(lease, Some(slot));
+                self.world.start(slot.0 as usize, Runs::Primer(lease));
+                true
+            }
+            Some(Some(slot)) => {
+                self.world.stop(slot);
+                let warm = self.world.table.warm();
+                if self.random.below(4) == 0 {
+                    warm.unmeasured(SaveError::Failed)
+                } else {
+                    warm.measured(1)
+                }
+                self.world.table.measured(lease, self.world.now);
+                self.measuring.insert(lease, None);
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Something on its way gets one stage further.
@@ -203,6 +249,10 @@ impl Simulation {
         let Some((lease, launch)) = self.random.pick(&on_the_way) else { return };
         let grant = self.live.iter().find(|grant| grant.lease == lease).cloned();
         match launch {
+            Launch::Pin { fill: Fill::Measure | Fill::Restore(_), .. }
+                if self.measure(lease, launch.fill()) => {}
+            Launch::Pin { fill: Fill::Measure, .. } if self.may_start(lease) => self.start(lease),
+            Launch::Pin { fill: Fill::Measure, .. } => {}
             Launch::Pin { fill: Fill::Restore(state), .. } => {
                 self.advance_restored(&grant.expect("its client is there"), state);
             }

@@ -45,10 +45,13 @@ impl World {
 
     /// The table is told which server this is.
     pub(super) fn introduce(&mut self) {
+        let measures = self.measures;
         let warm = self.table.warm();
         warm.served_by("the server");
         warm.supported(true);
-        warm.measured(1);
+        if !measures {
+            warm.measured(1);
+        }
         self.table.introduced();
     }
 

@@ -56,6 +56,8 @@ pub(super) struct World {
     pub(super) has_foreign_work: bool,
     /// It saves and restores states.
     pub(super) warm: bool,
+    /// The layout of its states is not known before it was measured.
+    pub(super) measures: bool,
     /// The table knows which server this is.
     server_is_known: bool,
     patience: Patience,
@@ -120,6 +122,7 @@ impl World {
             states: States::default(),
             has_foreign_work: false,
             warm: false,
+            measures: false,
             server_is_known: true,
             patience: Patience::default(),
             witness: Witness::default(),
@@ -367,11 +370,12 @@ impl World {
         let slot = self.table.slot_to_measure(grant.lease).expect("pinned");
         self.start(slot.0 as usize, Runs::Primer(grant.lease));
         self.stop(slot);
-        self.table.measured_in(grant.lease, slot, self.now);
+        self.table.measured(grant.lease, self.now);
         if Some(slot) != grant.launch.slot() {
             assert_eq!(self.table.may_start(grant.lease, self.now), Start::Later, "it has to be seen first");
         }
         self.pass(Duration::from_millis(1));
+        assert_eq!(self.table.may_start(grant.lease, self.now), Start::Now);
     }
 
     /// Carries out the saves that the table has asked for.
