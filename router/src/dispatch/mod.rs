@@ -215,7 +215,7 @@ impl Dispatch {
             Output::Save { lease, slot, state: saved } => self.start_save(state, lease, slot, saved),
             Output::Warm(effect) => self.carry_out_warm(state, effect),
             Output::Restarted => {
-                self.shelf.restarted();
+                self.shelf_outlives_server();
                 state.server.start_anew();
             }
             Output::Learned { clears_idle } => state.server.learn(clears_idle),

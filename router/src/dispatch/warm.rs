@@ -113,7 +113,7 @@ impl Dispatch {
             let before = state.server.identity.replace(identity);
             if before.is_some() && before != state.server.identity {
                 // A restart that nobody has seen.
-                self.shelf.restarted();
+                self.shelf_outlives_server();
             }
         }
         if let Some(can_save) = can_save {
@@ -122,6 +122,12 @@ impl Dispatch {
         let standing = state.table.warm().snapshot().standing;
         state.server.stands(standing);
         state.server.saves_unseen(can_save == Some(true) && !self.shelf.has_folder());
+    }
+
+    /// The server has restarted.
+    pub(super) fn shelf_outlives_server(&self) {
+        let (torn, shelf) = (self.shelf.restarted(), Arc::clone(&self.shelf));
+        tokio::spawn(aside(move || shelf.sweep(&torn)));
     }
 
     pub(super) fn start_save(

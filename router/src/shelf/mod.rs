@@ -97,6 +97,10 @@ pub struct Place {
     by_name: bool,
 }
 
+/// Files whose server has ended while it may have been writing them.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Torn(Vec<String>);
+
 impl Shelf {
     /// Looks the folder over and brings it in line with the rows of the database. Blocking.
     #[must_use]
@@ -272,13 +276,22 @@ impl Shelf {
         self.lock().layout = Some(bytes);
     }
 
-    /// The server is a new one: nothing is under way, and everything is to be found out again.
-    pub fn restarted(&self) {
+    /// The server is a new one: nothing is under way, and everything is to be found out again. What the old one may have
+    /// left half written is for [`Shelf::sweep`].
+    #[must_use]
+    pub fn restarted(&self) -> Torn {
         self.disowned.store(false, Ordering::Relaxed);
         let mut contents = self.lock();
-        contents.adrift.clear();
         contents.layout = None;
         contents.files.values_mut().for_each(|file| file.fresh = false);
+        Torn(contents.adrift.drain().map(|name| Names::partial(&name)).collect())
+    }
+
+    /// Removes files that are half written. Blocking.
+    pub fn sweep(&self, torn: &Torn) {
+        if let Some(folder) = &self.folder {
+            torn.0.iter().for_each(|name| folder.remove(name));
+        }
     }
 
     fn folder(&self) -> Option<&Folder> {

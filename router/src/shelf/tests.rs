@@ -128,7 +128,7 @@ fn a_state_survives_a_restart_of_the_router() {
     assert_eq!((inventory.states, inventory.gone), (vec![row.state], Vec::new()));
     shelf.probed(SlotId(0), 40);
     assert_eq!(shelf.find(ONE), Err(RestoreError::Missing), "the probe was not in this folder");
-    shelf.restarted();
+    drop(shelf.restarted());
     place.write(&shelf.probe_name(SlotId(0)), 40);
     shelf.probed(SlotId(0), 40);
     assert_eq!(shelf.find(ONE).unwrap().name, row.name);
@@ -158,7 +158,7 @@ fn a_restart_of_the_server_makes_the_layout_unknown() {
     let (shelf, _) = place.open(Vec::new());
     place.saved(&shelf, ONE, 100);
     assert!(shelf.find(ONE).is_ok(), "saved in this very life of the server");
-    shelf.restarted();
+    drop(shelf.restarted());
     assert_eq!(shelf.find(ONE), Err(RestoreError::Mismatch));
 }
 
@@ -270,8 +270,20 @@ fn a_name_the_server_may_still_write_to_is_not_used_before_its_restart() {
     assert_ne!(first, second);
     shelf.discard(TWO);
     assert_eq!(shelf.begin(TWO), second, "that one is known to be over");
-    shelf.restarted();
+    drop(shelf.restarted());
     assert_eq!(shelf.begin(StateId(3)), first);
+}
+
+#[test]
+fn what_a_server_was_writing_when_it_ended_is_removed() {
+    let place = Place::new();
+    let (shelf, _) = place.open(Vec::new());
+    place.saved(&shelf, ONE, 100);
+    place.write(&shelf.begin(TWO), 60);
+    shelf.abandon(TWO);
+    assert_eq!(place.files().len(), 2);
+    shelf.sweep(&shelf.restarted());
+    assert_eq!(place.files().len(), 1);
 }
 
 #[test]

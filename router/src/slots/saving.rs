@@ -244,7 +244,8 @@ impl SlotTable {
         let unseen = |expecting: Expecting| expecting.probe > probe && expecting.is_awaited(now);
         let pays = |owner| self.save_pays(owner, self.warm.left_by(owner), Occasion::TurnEnd, now);
         let ended = self.slots.iter().filter(|slot| slot.expecting.is_some_and(unseen));
-        let somewhere = self.unplaced.iter().filter(|unplaced| unplaced.probe > probe);
+        let is_clear = self.sight == Sight::Clear;
+        let somewhere = self.unplaced.iter().filter(|unplaced| is_clear && unplaced.probe > probe);
         let somewhere = somewhere.map(|unplaced| &unplaced.session);
         ended.filter_map(|slot| slot.owner.as_ref()).chain(somewhere).any(pays)
     }

@@ -212,6 +212,7 @@ impl Warm {
         }
         self.trust = Trust::default();
         self.in_vain = 0;
+        self.said_no_room = false;
         self.quiet = Quiet::default();
         self.settle();
     }

@@ -57,7 +57,6 @@ impl Warm {
             return;
         };
         self.counts.saved += 1;
-        self.said_no_room = false;
         let replaced = self.catalog.replaced_by(&state);
         self.effects.push(Effect::Register(state));
         for old in replaced {
