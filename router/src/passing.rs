@@ -4,18 +4,20 @@ use axum::body::Body;
 use axum::extract::Request;
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use session_slot_identity::SessionId;
 
 use crate::body::{self, Edits, MembersEdit, Parsed, SlotEdit};
 use crate::conversation;
-use crate::fleet::naming;
+use crate::fleet::{Eligible, ServerId, naming};
 use crate::headers;
 use crate::proxy::App;
 use crate::refusal::Refusal;
-use crate::servers::{Member, key_of, key_of_stream};
+use crate::servers::{Member, Target, key_of, key_of_stream};
 use crate::turn::{large_aside, read_body};
+use crate::upstream::UpstreamError;
 
 /// Where another router looks for a session first, of what a request without a body can carry.
 const SESSION: &str = "x-agent-session-id";
@@ -23,26 +25,69 @@ const SESSION: &str = "x-agent-session-id";
 /// A body that can be read, and what it says.
 type Text = (Bytes, Parsed);
 
-/// The server of a request, and the request as it goes there.
-pub(crate) async fn server_of<'a>(
-    app: &'a App,
-    mut request: Request,
-    user: Option<&str>,
-) -> Result<(&'a Member, Request), Refusal> {
-    let Some(only) = app.servers.only() else { return server_among(app, request, user).await };
-    if conversation::is_about_streams(request.uri()) {
-        let session = session_of(app, request.headers(), None, user);
-        conversation::name_in_stream(&mut request, session.as_ref(), user);
-    }
-    Ok((only, request))
+/// A request on its way to a server.
+pub(crate) struct Passing<'a> {
+    pub(crate) member: &'a Member,
+    pub(crate) request: Request,
+    /// Where else it may go; `None`: nowhere.
+    elsewhere: Option<Elsewhere>,
 }
 
-/// The same where there are several servers.
-async fn server_among<'a>(
+/// What it takes to send a request once more.
+struct Elsewhere {
+    server: ServerId,
+    target: Target,
+    parts: Parts,
+    body: Bytes,
+}
+
+impl<'a> Passing<'a> {
+    /// Finds the server of a request, and brings the request into the form in which it goes there.
+    pub(crate) async fn of(app: &'a App, mut request: Request, user: Option<&str>) -> Result<Self, Refusal> {
+        let Some(member) = app.servers.only() else { return among(app, request, user).await };
+        if conversation::is_about_streams(request.uri()) {
+            let session = session_of(app, request.headers(), None, user);
+            conversation::name_in_stream(&mut request, session.as_ref(), user);
+        }
+        Ok(Self { member, request, elsewhere: None })
+    }
+}
+
+impl Elsewhere {
+    /// Its server can't be reached. The same for another one; an error if there is none.
+    ///
+    /// # Errors
+    /// If the model is at that server alone, with that server's name.
+    fn go(self, app: &App) -> Result<Option<(&Member, Request)>, Refusal> {
+        app.servers.unreachable(self.server);
+        if let Eligible::Only(server) = self.target.of {
+            return Err(app.servers.host_down(server).into());
+        }
+        let next = app.servers.for_passing(&self.target, false).filter(|(server, _)| *server != self.server);
+        Ok(next.map(|(_, member)| (member, Request::from_parts(self.parts, Body::from(self.body)))))
+    }
+}
+
+/// Sends `passing`, and if its server can't be reached to another one. Says which of them it was in the end.
+pub(crate) async fn sent<'a, A>(
     app: &'a App,
-    request: Request,
-    user: Option<&str>,
-) -> Result<(&'a Member, Request), Refusal> {
+    passing: Passing<'a>,
+    send: impl AsyncFn(&'a Member, Request) -> Result<A, UpstreamError>,
+) -> (&'a Member, Result<A, Refusal>) {
+    let Passing { member, request, elsewhere } = passing;
+    let error = match send(member, request).await {
+        Err(error @ UpstreamError::Unreachable { .. }) => error,
+        answer => return (member, answer.map_err(Refusal::from)),
+    };
+    match elsewhere.map(|elsewhere| elsewhere.go(app)) {
+        Some(Ok(Some((member, request)))) => (member, send(member, request).await.map_err(Refusal::from)),
+        Some(Err(refusal)) => (member, Err(refusal)),
+        Some(Ok(None)) | None => (member, Err(error.into())),
+    }
+}
+
+/// Finds the server of a request among several.
+async fn among<'a>(app: &'a App, request: Request, user: Option<&str>) -> Result<Passing<'a>, Refusal> {
     let (mut request, text) = read(app, request).await?;
     let said = text.as_ref().map(|(_, parsed)| parsed);
     let session = session_of(app, request.headers(), said, user);
@@ -54,10 +99,11 @@ async fn server_among<'a>(
     let target = app.servers.target(key, asked.as_deref());
     let target = target.ok_or_else(|| app.servers.unknown_model())?;
     // A stream is nowhere else, whatever has become of its server.
-    let member = app.servers.for_passing(&target, stream.is_some());
-    let member = member.ok_or_else(|| app.servers.unknown_model())?;
+    let found = app.servers.for_passing(&target, stream.is_some());
+    let (server, member) = found.ok_or_else(|| app.servers.unknown_model())?;
+    let mut body = text.as_ref().map(|(body, _)| body.clone());
     if let Some(model) = &target.model {
-        rename(&mut request, text, model).await;
+        body = rename(&mut request, text, model).await;
     }
     if let Some(session) = session.filter(|_| member.slots.is_none())
         && let Ok(session) = HeaderValue::from_bytes(session.as_str().as_bytes())
@@ -65,7 +111,15 @@ async fn server_among<'a>(
         // There its turns came under this name, and so did its streams.
         request.headers_mut().insert(SESSION, session);
     }
-    Ok((member, request))
+    let body = body.or_else(|| has_no_body(&request).then(Bytes::new)).filter(|_| stream.is_none());
+    let (parts, passed) = request.into_parts();
+    let elsewhere = body.map(|body| Elsewhere { server, target, parts: parts.clone(), body });
+    Ok(Passing { member, request: Request::from_parts(parts, passed), elsewhere })
+}
+
+fn has_no_body(request: &Request) -> bool {
+    let framed = [CONTENT_LENGTH, TRANSFER_ENCODING].iter().any(|name| request.headers().contains_key(name));
+    !framed && !headers::wants_upgrade(request.headers())
 }
 
 /// What is posted says in its body which model is meant, as a turn does. What can't be read passes as it comes.
@@ -95,12 +149,12 @@ fn session_of(
     app.config.identity.identify(headers, said.unwrap_or(&nothing), user).session
 }
 
-/// Calls the model as its server does.
-async fn rename(request: &mut Request, text: Option<Text>, model: &str) {
+/// Calls the model as its server does. The body then, if it can be read.
+async fn rename(request: &mut Request, text: Option<Text>, model: &str) -> Option<Bytes> {
     if let Some(uri) = renamed(request.uri(), model) {
         *request.uri_mut() = uri;
     }
-    let Some((body, parsed)) = text else { return };
+    let (body, parsed) = text?;
     let (size, model) = (body.len(), model.to_owned());
     let edit = move || {
         let edits = Edits { slot: SlotEdit::Keep, model: Some(&model), members: MembersEdit::Keep };
@@ -108,11 +162,12 @@ async fn rename(request: &mut Request, text: Option<Text>, model: &str) {
     };
     let body = large_aside(size, edit).await;
     request.headers_mut().insert(CONTENT_LENGTH, body.len().into());
-    *request.body_mut() = Body::from(body);
+    *request.body_mut() = Body::from(body.clone());
+    Some(body)
 }
 
-/// The same URI with the model called as its server does.
-fn renamed(uri: &Uri, model: &str) -> Option<Uri> {
+/// The same URI with the model called as its server does; `None`: it names none.
+pub(crate) fn renamed(uri: &Uri, model: &str) -> Option<Uri> {
     let query = naming::with_model(uri.query()?, model);
     let mut parts = uri.clone().into_parts();
     parts.path_and_query = Some(PathAndQuery::try_from(format!("{}?{query}", uri.path())).ok()?);

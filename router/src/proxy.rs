@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::dialect::Dialect;
 use crate::headers;
 use crate::linger::lingering;
-use crate::passing;
+use crate::passing::{self, Passing};
 use crate::record::Record;
 use crate::refusal::Refusal;
 use crate::routes::slot_route;
@@ -28,6 +28,7 @@ use crate::store::Store;
 use crate::stream::Forwarded;
 use crate::tunnel;
 use crate::turn::Turn;
+use crate::upstream::UpstreamError;
 
 /// The router's own pages; all other paths are the server's.
 const HEALTH: &str = "/router/health";
@@ -35,7 +36,7 @@ const STATUS: &str = "/router/status";
 const SAVE: &str = "/router/save";
 
 /// Where servers tell their models; several tell them together.
-const MODELS: [&str; 2] = ["/v1/models", "/models"];
+const MODELS: [&str; 3] = ["/v1/models", "/models", "/api/tags"];
 /// Where the server's LoRA adapters are set.
 const ADAPTERS: &str = "/lora-adapters";
 
@@ -139,11 +140,11 @@ async fn pass_on(
     record: &mut Record,
 ) -> Result<http::Response<Incoming>, Refusal> {
     let adapts = request.method() == Method::POST && route == ADAPTERS;
-    let (member, request) = passing::server_of(app, request, caller.user).await?;
+    let passing = Passing::of(app, request, caller.user).await?;
+    let (member, answer) = passing::sent(app, passing, pass).await;
     if app.servers.only().is_none() {
         record.passes_to(&member.name);
     }
-    let answer = pass(member, request).await;
     // Without an answer the server may have changed them all the same.
     if adapts && answer.as_ref().map_or(true, |answer| answer.status().is_success()) {
         member.adapters_changed();
@@ -210,10 +211,10 @@ pub(crate) fn slot_told(headers: &HeaderMap) -> Option<SlotId> {
 }
 
 /// A request that takes no slot: through it goes, body and all, as it comes.
-async fn pass(member: &Member, request: Request) -> Result<http::Response<Incoming>, Refusal> {
+async fn pass(member: &Member, request: Request) -> Result<http::Response<Incoming>, UpstreamError> {
     let upstream = &member.upstream;
     if headers::wants_upgrade(request.headers()) {
-        return Ok(tunnel::open(upstream, request).await?);
+        return tunnel::open(upstream, request).await;
     }
     let (mut parts, body) = request.into_parts();
     let chunked = parts.headers.contains_key(TRANSFER_ENCODING);
@@ -222,5 +223,5 @@ async fn pass(member: &Member, request: Request) -> Result<http::Response<Incomi
         // Without it hyper would send a GET or HEAD on without its body.
         parts.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
-    Ok(upstream.forward(Request::from_parts(parts, body)).await?)
+    upstream.forward(Request::from_parts(parts, body)).await
 }

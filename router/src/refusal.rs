@@ -26,6 +26,10 @@ pub(crate) enum Refusal {
     #[error("the request body could not be read to its end: send it again")]
     Incomplete,
     #[error(
+        "models have their server's name in front, and in this body none can be read: name it in the URL, ?model=NAME"
+    )]
+    ModelUnread,
+    #[error(
         "the Host header names neither an IP address, localhost nor a name in allowed_hosts: use the router's IP \
          address, or start it with --allowed-host NAME"
     )]
@@ -97,7 +101,7 @@ impl Refusal {
 
     fn status(&self) -> StatusCode {
         match self {
-            Self::Body(_) | Self::Incomplete => StatusCode::BAD_REQUEST,
+            Self::Body(_) | Self::Incomplete | Self::ModelUnread => StatusCode::BAD_REQUEST,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Host => StatusCode::FORBIDDEN,
             Self::Key => StatusCode::UNAUTHORIZED,

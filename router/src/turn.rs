@@ -28,6 +28,7 @@ use crate::dispatch::Who;
 use crate::fleet::Ask;
 use crate::headers;
 use crate::identify::Identity;
+use crate::passing::renamed;
 use crate::proxy::{App, Caller, slot_told, tell};
 use crate::record::Record;
 use crate::refusal::Refusal;
@@ -36,7 +37,7 @@ use crate::slots::{Heeds, Shape, Want};
 use crate::stream::Forwarded;
 use crate::warm::Story;
 use attempts::Served;
-use text::Asked;
+use text::{Asked, Said};
 
 /// A body of this many bytes takes about half a millisecond to edit.
 const LARGE: usize = 512 << 10;
@@ -100,8 +101,19 @@ impl Turn {
         let shape = Shape { tasks, heeds_slot: taking.heeds_slot, resumable };
         let stream = conversation::named_in(&parts.headers);
         let user = caller.whole;
-        let Asked { ask, model, story } =
-            Asked::of(app, &body, parsed.as_ref(), &want, stream.as_deref(), shape, user.clone()).await?;
+        let said = Said {
+            body: &body,
+            parsed: parsed.as_ref(),
+            uri: &parts.uri,
+            want: &want,
+            stream: stream.as_deref(),
+            shape,
+            user: user.clone(),
+        };
+        let Asked { ask, model, story } = Asked::of(app, said).await?;
+        if let Some(uri) = model.as_deref().and_then(|model| renamed(&parts.uri, model)) {
+            parts.uri = uri;
+        }
         let (parsed, last_word) = (parsed.map(Arc::new), taking.last_word);
         let may_be_tried_again = app.config.fleet.is_some();
         Ok(Self {

@@ -10,6 +10,9 @@ use super::ChainKey;
 /// What a number, or one token of a prompt written as tokens, counts as text, in bytes.
 pub(super) const NUMBER_BYTES: u64 = 4;
 
+/// What a picture or a sound counts as text, in bytes: about a thousand tokens, however many its file has.
+pub(crate) const MEDIA_BYTES: u64 = 4096;
+
 /// The kinds of things that are written.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Tag {
@@ -88,6 +91,12 @@ impl Feed {
     pub(super) fn string(&mut self, tag: Tag, bytes: &[u8]) {
         self.sized(tag, bytes.len() as u64, bytes);
         self.text += bytes.len() as u64;
+    }
+
+    /// A picture or a sound, written as text.
+    pub(super) fn media(&mut self, bytes: &[u8]) {
+        self.sized(Tag::Text, bytes.len() as u64, bytes);
+        self.text += MEDIA_BYTES.min(bytes.len() as u64);
     }
 
     /// A name that tells one part from another, but is no text of the request.

@@ -18,6 +18,8 @@ mod walk;
 
 use bytes::Bytes;
 
+pub(crate) use feed::MEDIA_BYTES;
+
 use feed::Digest;
 
 /// Nodes a chain has at most; what comes after them is part of the last one.

@@ -215,6 +215,22 @@ fn text_is_counted_and_shares_follow_from_it() {
 }
 
 #[test]
+fn a_picture_counts_as_a_picture_however_large_its_file_is() {
+    let picture = "iVBORw0KGgo".repeat(50_000);
+    let openai =
+        json!({"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{picture}")}});
+    let anthropic = json!({"type": "image", "source": {"type": "base64", "data": &picture}});
+    for block in [openai, anthropic] {
+        let with = |block: &Value| chain(&chat(&[json!({"role": "user", "content": [block]})]));
+        assert!(with(&block).len() < 5_000, "{}", with(&block).len());
+        let other = serde_json::from_str(&block.to_string().replace("Ggo\"", "Ggp\"")).expect("JSON");
+        assert_ne!(with(&block).nodes(), with(&other).nodes(), "all of it is hashed");
+    }
+    let text = json!({"type": "tool_use", "input": {"data": "some words ".repeat(1_000)}});
+    assert!(chain(&chat(&[json!({"role": "user", "content": [text]})])).len() > 10_000);
+}
+
+#[test]
 fn another_installations_hashes_have_nothing_in_common() {
     let body = Bytes::from(claude().to_string());
     let other = Chain::of(&body, &ChainKey([8; 16])).unwrap();

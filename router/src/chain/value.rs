@@ -68,6 +68,7 @@ impl<'de> Visitor<'de> for Value<'_> {
             Member::Content => Self::write_block(self.feed, text),
             // What a block is if nothing else is said.
             Member::Type if text == "text" => {}
+            of if is_media(of, text) => self.feed.media(text.as_bytes()),
             _ => self.feed.string(Tag::Text, text.as_bytes()),
         }
         Ok(match text {
@@ -133,6 +134,14 @@ impl<'de> Visitor<'de> for Value<'_> {
     }
 }
 
+/// A picture or a sound: a `data:` URL, or base64 in a member named `data`.
+fn is_media(of: Member, text: &str) -> bool {
+    const LEAST_BYTES: usize = 512;
+    let Some(beginning) = text.as_bytes().get(..LEAST_BYTES) else { return false };
+    let is_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/-_".contains(byte);
+    text.starts_with("data:") || of == Member::Data && beginning.iter().all(is_base64)
+}
+
 /// What a member inside a message or a tool is to us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Member {
@@ -143,6 +152,8 @@ enum Member {
     Content,
     /// Its name is not written: it is the one without.
     Type,
+    /// Where Anthropic's and OpenAI's blocks have a picture or a sound.
+    Data,
     Other,
 }
 
@@ -173,6 +184,7 @@ impl Visitor<'_> for MemberName<'_> {
             "type" => return Ok(Member::Type),
             "role" => Member::Role,
             "content" => Member::Content,
+            "data" => Member::Data,
             _ => Member::Other,
         };
         self.feed.string(Tag::Key, name.as_bytes());

@@ -143,7 +143,7 @@ pub enum FleetError {
     /// Slots would have two owners.
     #[error(
         "[shared] is for several routers in front of the same servers, and slots are never shared between owners: \
-         put a session-slot-router beside each llama-server and list these with sidecar = true ({0:?} is not one), \
+         put a session-slot-router beside each llama-server and list these with sidecar = true ({0} is not one), \
          or leave [shared] out"
     )]
     SharedSlots(String),
@@ -156,6 +156,9 @@ impl FleetSettings {
     /// Checks it all and reads the key files.
     pub(super) fn resolve(self, around: Around, warnings: &mut Vec<String>) -> Result<Behind, ConfigError> {
         if self.servers.is_empty() {
+            if self.shared.is_some() {
+                return Err(FleetError::SharedSlots("the one of upstream".to_owned()).into());
+            }
             self.warn_of_what_means_nothing("without [[server]]", warnings);
             return Behind::upstream(around);
         }
@@ -210,7 +213,7 @@ impl FleetSettings {
             return Err(FleetError::WarmDir);
         }
         match self.servers.iter().find(|server| !server.sidecar) {
-            Some(owned) if self.shared.is_some() => Err(FleetError::SharedSlots(owned.name.clone())),
+            Some(owned) if self.shared.is_some() => Err(FleetError::SharedSlots(format!("{:?}", owned.name))),
             _ => Ok(()),
         }
     }
@@ -236,7 +239,6 @@ impl FleetSettings {
             ("forward_credentials", self.forward_credentials.is_some()),
             ("[affinity]", self.affinity.is_some()),
             ("[budget]", self.budget.is_some()),
-            ("[shared]", self.shared.is_some()),
         ];
         for (setting, _) in given.iter().filter(|(_, given)| *given) {
             warnings.push(format!("{setting} means nothing {when} and is ignored"));

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::budget::{Need, Room};
 use super::estimate::Habits;
 use super::line::{Seeker, Turn};
-use super::types::{Output, Placed, Refusal, ServerId, Ticket, Why};
+use super::types::{Again, Output, Placed, Refusal, ServerId, Ticket, Why};
 use super::{Attempt, Fleet, Sent};
 
 impl Fleet {
@@ -21,7 +21,9 @@ impl Fleet {
 
     /// The request has its server, and its conversation lives there.
     fn settle(&mut self, seeker: Seeker, server: ServerId, why: Why) -> Turn {
-        self.last_picked = Some(server);
+        if why != Why::Home {
+            self.last_picked = Some(server);
+        }
         let settles = seeker.ask.key.filter(|_| self.policy.affinity.enabled);
         let home_before = settles.and_then(|key| self.homes.settle(key, Some(server)));
         let need = self.need(&seeker, server);
@@ -116,7 +118,10 @@ impl Fleet {
         self.health[server.index()].breaker.sent(ticket);
         let first = key.is_none_or(|key| self.homes.enter(key, server));
         self.tallies[server.index()].enter(first);
-        self.servers[server.index()].take(counts, turn.why);
+        self.servers[server.index()].take(counts);
+        if !matches!(turn.seeker.ask.again, Some(Again::Full { .. })) {
+            self.servers[server.index()].placed(turn.why);
+        }
         let Turn { why, seeker: Seeker { waited, .. }, .. } = turn;
         self.outputs.push(Output::Placed(Placed { ticket, server, why, reserved, waited }));
     }

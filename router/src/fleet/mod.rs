@@ -192,6 +192,12 @@ impl Fleet {
         self.check_invariants(now);
     }
 
+    /// Other routers have turns in flight at `server`.
+    #[must_use]
+    pub fn others_are_at(&self, server: ServerId) -> bool {
+        self.tallies[server.index()].others.in_flight > 0
+    }
+
     /// What the other routers have at the servers, by [`ServerId`]: replaces what was said before.
     pub fn others(&mut self, loads: &[Load], now: Instant) {
         for (index, tally) in self.tallies.iter_mut().enumerate() {

@@ -84,8 +84,12 @@ impl Server {
     }
 
     /// A turn that is expected to take so many tokens is sent.
-    pub(super) fn take(&mut self, tokens: u64, why: Why) {
+    pub(super) fn take(&mut self, tokens: u64) {
         self.expected += tokens;
+    }
+
+    /// A turn is sent here for the first time.
+    pub(super) fn placed(&mut self, why: Why) {
         self.seen.hits += u64::from(why == Why::Home);
         self.seen.moves += u64::from(matches!(why, Why::Moved { .. }));
     }

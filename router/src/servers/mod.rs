@@ -112,6 +112,11 @@ impl Servers {
         if self.several.is_none() { self.members.first() } else { None }
     }
 
+    /// Models' names have their server's in front.
+    pub(crate) fn hosts_are_named(&self) -> bool {
+        self.several.as_ref().is_some_and(|several| several.hosts.is_some())
+    }
+
     /// Their addresses, for the log.
     pub(crate) fn addresses(&self) -> String {
         self.members.iter().map(|member| member.upstream.address()).collect::<Vec<_>>().join(" ")
@@ -174,6 +179,11 @@ impl Servers {
         }
     }
 
+    /// A server can't be reached.
+    pub(crate) fn unreachable(self: &Arc<Self>, server: ServerId) {
+        self.change(|state| state.fleet.unreachable(server, Instant::now()));
+    }
+
     /// A server has failed a turn that another one could serve.
     pub(crate) fn failed_alone(self: &Arc<Self>, server: ServerId) {
         self.change(|state| state.fleet.failed_alone(server, Instant::now()));
@@ -181,12 +191,12 @@ impl Servers {
 
     /// The server of a request that takes no slot: one that has the model it names, its conversation's, or one that is up.
     /// `None`: no server has that model. `to_home`: its conversation's, even if that is not up.
-    pub(crate) fn for_passing(&self, target: &Target, to_home: bool) -> Option<&Member> {
-        let Some(several) = &self.several else { return self.members.first() };
+    pub(crate) fn for_passing(&self, target: &Target, to_home: bool) -> Option<(ServerId, &Member)> {
+        let several = self.several.as_ref()?;
         let (fleet, now) = (&several.room.lock().fleet, Instant::now());
         let key = target.key.filter(|_| target.of == Eligible::Any);
         let home = key.and_then(|key| fleet.home(key, now));
         let home = home.filter(|home| to_home || fleet.state(*home, now) == ServerState::Up);
-        home.or_else(|| fleet.able(&target.of, now)).map(|server| self.member(server))
+        home.or_else(|| fleet.able(&target.of, now)).map(|server| (server, self.member(server)))
     }
 }

@@ -47,6 +47,7 @@ impl Servers {
         let member = self.member(server);
         let health = timeout(SILENCE, member.upstream.health()).await.unwrap_or(Health::Silent);
         seen.silent = if health == Health::Silent { seen.silent + 1 } else { 0 };
+        let at_work = member.is_busy() || self.change(|state| state.fleet.others_are_at(server));
         match health {
             Health::Well => {
                 if seen.is_to_be_introduced() {
@@ -58,9 +59,9 @@ impl Servers {
                 seen.introduced = false;
                 self.change(|state| state.fleet.loading(server, Instant::now()));
             }
-            Health::Silent if !seen.is_lost(member.is_busy()) => {}
+            Health::Silent if !seen.is_lost(at_work) => {}
             // While connections live, silence is no death: what is there stays. But it may hang.
-            Health::Silent if member.is_busy() => {
+            Health::Silent if at_work => {
                 if seen.silent == TRIES_AT_WORK {
                     warn!(
                         server = &*member.name,

@@ -11,7 +11,7 @@ use tracing::{info, warn};
 
 use super::{Seat, Servers, Several};
 use crate::dispatch::Pace;
-use crate::fleet::{Again, Ask, Eligible, Ended, Fleet, Output, Refusal, Ticket};
+use crate::fleet::{Again, Ask, Eligible, Ended, Fleet, Output, Refusal, ServerId, Ticket};
 
 /// Nobody is told to come back sooner.
 const SOONEST: Duration = Duration::from_secs(1);
@@ -60,7 +60,7 @@ pub(crate) enum NoSeat {
     Down,
     #[error(
         "the server is overloaded, {waiting} requests wait for room: send this one again later, or raise \
-         budget.max_waiting"
+         queue.max_waiting"
     )]
     Crowded { waiting: usize },
     #[error(
@@ -130,6 +130,11 @@ impl Servers {
             ticket
         });
         (Place { servers: self, ticket, kept: true }, seated)
+    }
+
+    /// The server is down that alone may serve a request.
+    pub(crate) fn host_down(&self, server: ServerId) -> NotSeated {
+        NotSeated { why: NoSeat::HostDown(Arc::clone(&self.member(server).name)), retry_after: SOONEST }
     }
 
     fn not_seated(&self, several: &Several, why: Option<Refusal>, of: &Eligible) -> NotSeated {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{Member, Servers};
-use crate::fleet::{Again, Counts, Ended, Placed, ServerId, Why};
+use crate::fleet::{Again, Counts, Ended, Key, Placed, ServerId, Why};
 use crate::usage::Usage;
 
 /// No answer tells of more tokens, whatever it says; sums of these never run over.
@@ -28,6 +28,8 @@ struct Taken {
     since: Instant,
     waited: Option<Duration>,
     begun: Instant,
+    /// Its conversation, if other routers know of its home.
+    shared: Option<Key>,
     over: bool,
 }
 
@@ -41,8 +43,16 @@ impl Seat {
         let begun = Instant::now();
         let waited = placed.waited.then(|| begun.saturating_duration_since(asked));
         servers.member(placed.server).seats.fetch_add(1, Ordering::Relaxed);
-        let taken = Taken { placed, since, waited, begun, over: false };
+        let taken = Taken { placed, since, waited, begun, shared: None, over: false };
         Self { servers: Arc::clone(servers), server: placed.server, taken: Some(taken) }
+    }
+
+    /// The same; where this conversation lives is shared with other routers.
+    pub(super) fn of_shared(mut self, key: Key) -> Self {
+        if let Some(taken) = &mut self.taken {
+            taken.shared = Some(key);
+        }
+        self
     }
 
     pub(crate) fn server(&self) -> ServerId {
@@ -127,6 +137,9 @@ impl Seat {
         let taken = self.taken.as_mut().filter(|taken| !taken.over)?;
         taken.over = true;
         let (ticket, took) = (taken.placed.ticket, taken.begun.elapsed());
+        if let Some(key) = taken.shared {
+            self.servers.rested(key);
+        }
         self.servers.member(self.server).seats.fetch_sub(1, Ordering::Relaxed);
         self.servers.change(|state| {
             if matches!(how, Ended::Complete { .. }) {

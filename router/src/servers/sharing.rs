@@ -9,7 +9,7 @@ use tokio::time::{self, sleep};
 use super::shared::Homes;
 use super::{NotSeated, Seat, Servers, Several, SharedStatus};
 use crate::chain::ChainKey;
-use crate::fleet::{Ask, Why};
+use crate::fleet::{Ask, Key, Why};
 
 /// So often the routers tell each other what they have at the servers.
 const EVERY: Duration = Duration::from_secs(2);
@@ -20,12 +20,24 @@ impl Servers {
     pub(super) async fn seat_shared(
         self: &Arc<Self>,
         several: &Several,
-        mut ask: Ask,
+        ask: Ask,
         until: time::Instant,
     ) -> Result<Seat, NotSeated> {
         let Some((homes, key)) = several.shared.as_ref().zip(ask.key) else {
             return self.seat_here(several, ask, until).await;
         };
+        let seat = self.seat_at_home(several, homes, key, ask, until).await?;
+        Ok(seat.of_shared(key))
+    }
+
+    async fn seat_at_home(
+        self: &Arc<Self>,
+        several: &Several,
+        homes: &Homes,
+        key: Key,
+        mut ask: Ask,
+        until: time::Instant,
+    ) -> Result<Seat, NotSeated> {
         if ask.again.is_none() {
             ask.home = homes.home(key).await;
         }
@@ -66,6 +78,13 @@ impl Servers {
             let others = homes.others().await.unwrap_or_default();
             self.change(|state| state.fleet.others(&others, Instant::now()));
             sleep(EVERY).await;
+        }
+    }
+
+    /// A turn of a conversation whose home is shared has ended.
+    pub(super) fn rested(&self, key: Key) {
+        if let Some(homes) = self.homes() {
+            homes.rested(key);
         }
     }
 

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::Uri;
 
 use super::large_aside;
 use crate::body::Parsed;
-use crate::chain::Chain;
-use crate::fleet::{Ask, Key};
+use crate::chain::{Chain, MEDIA_BYTES};
+use crate::fleet::{Ask, Key, naming};
 use crate::proxy::App;
 use crate::refusal::Refusal;
 use crate::servers::{fingerprint, key_of, key_of_stream};
@@ -22,25 +23,37 @@ pub(super) struct Asked {
     pub(super) story: Option<Arc<Story>>,
 }
 
+/// A turn as its client sent it.
+pub(super) struct Said<'a> {
+    /// As the server will get it.
+    pub(super) body: &'a Bytes,
+    /// What it says of routing, if it can be read.
+    pub(super) parsed: Option<&'a Parsed>,
+    pub(super) uri: &'a Uri,
+    pub(super) want: &'a Want,
+    /// The name of its stream, if that can be read on.
+    pub(super) stream: Option<&'a [u8]>,
+    pub(super) shape: Shape,
+    pub(super) user: Option<Arc<str>>,
+}
+
 impl Asked {
-    /// Reads `body` as the server will get it; `parsed` is what it says of routing.
-    pub(super) async fn of(
-        app: &App,
-        body: &Bytes,
-        parsed: Option<&Parsed>,
-        want: &Want,
-        stream: Option<&[u8]>,
-        shape: Shape,
-        user: Option<Arc<str>>,
-    ) -> Result<Self, Refusal> {
-        let model = parsed.and_then(Parsed::model);
+    /// Reads what a turn says.
+    pub(super) async fn of(app: &App, said: Said<'_>) -> Result<Self, Refusal> {
+        let Said { body, parsed, uri, want, stream, shape, user } = said;
+        let in_query = || uri.query().and_then(naming::of_query);
+        let model = parsed.and_then(Parsed::model).map(str::to_owned).or_else(in_query);
+        if parsed.is_none() && model.is_none() && app.servers.hosts_are_named() {
+            return Err(Refusal::ModelUnread);
+        }
+        let model = model.as_deref();
         let text = Text::read(app, body, want, stream, shape.heeds_slot, model, user.as_deref()).await;
         let target = app.servers.target(text.key, model).ok_or_else(|| app.servers.unknown_model())?;
         let ask = Ask {
             key: text.key,
             home: None,
             of: target.of,
-            characters: text.characters(body),
+            characters: text.characters(body, parsed.is_some()),
             max_output: parsed.and_then(Parsed::max_output),
             // Where no slot can be named, nothing is generated.
             answers: if shape.heeds_slot == Heeds::No { 0 } else { shape.tasks },
@@ -85,9 +98,11 @@ impl Text {
         Self { chain, key }
     }
 
-    /// How much it is.
-    fn characters(&self, body: &Bytes) -> u64 {
-        self.chain.as_ref().map_or(body.len() as u64, Chain::len)
+    /// How much it is. What can't be read, as a sound, counts as one picture does.
+    fn characters(&self, body: &Bytes, is_read: bool) -> u64 {
+        let size = body.len() as u64;
+        let size = if is_read { size } else { size.min(MEDIA_BYTES) };
+        self.chain.as_ref().map_or(size, Chain::len)
     }
 
     /// What saved states are found by: sessions have them.

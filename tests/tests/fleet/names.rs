@@ -1,7 +1,7 @@
 //! Models: which servers have one, and what they are called.
 use serde_json::{Value, json};
 use session_slot_tests::client::{self, Outgoing};
-use session_slot_tests::fake::Served;
+use session_slot_tests::fake::{Served, State};
 use session_slot_tests::{Answer, FakeLlama, Options, Router};
 
 use crate::server_of;
@@ -71,6 +71,43 @@ async fn a_host_that_is_down_is_told_by_name_and_no_other_one_is_taken() {
         assert!(answer.text().contains("the server b is down"), "{}", answer.text());
     }
     assert_eq!(stage.fake("a").received().len(), 0);
+}
+
+#[tokio::test]
+async fn a_host_that_is_down_is_told_by_name_where_no_slot_is_taken_too() {
+    let stage = small_and_large("names = \"host\"").await;
+    stage.fake("b").stop().await;
+    let counted = json!({"model": "b-large", "content": "hello"}).to_string();
+    let answer = client::post_json(format!("{}/tokenize", stage.router.url()), counted).await;
+    assert_eq!(answer.status.as_u16(), 503, "{}", answer.text());
+    assert!(answer.text().contains("the server b is down"), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn a_turn_may_name_its_model_in_the_url() {
+    let stage = small_and_large("names = \"host\"").await;
+    let body = json!({"messages": [{"role": "user", "content": "hello"}]}).to_string();
+    let url = format!("{}/v1/chat/completions?model=b-large", stage.router.url());
+    let answer = client::post_json(url, body).await;
+    assert_eq!((answer.status.as_u16(), server_of(&answer)), (200, "b"), "{}", answer.text());
+    let received = stage.fake("b").received();
+    let target = received.last().map(|one| one.target.clone());
+    assert_eq!(target.as_deref(), Some("/v1/chat/completions?model=large"));
+}
+
+#[tokio::test]
+async fn a_turn_whose_body_can_not_be_read_has_to_name_its_host_in_the_url() {
+    let stage = small_and_large("names = \"host\"").await;
+    let sound = |query: &str| {
+        let url = format!("{}/v1/audio/transcriptions{query}", stage.router.url());
+        Outgoing::post(url, "--x\r\n").header("content-type", "multipart/form-data; boundary=x")
+    };
+    let answer = client::send(sound("")).await;
+    assert_eq!(answer.status.as_u16(), 400, "{}", answer.text());
+    assert!(answer.text().contains("?model=NAME"), "{}", answer.text());
+    client::send(sound("?model=b-large")).await;
+    let there = |state: &State| state.received().iter().any(|one| one.target.ends_with("?model=large"));
+    assert!(stage.fake("b").look(there) && !stage.fake("a").look(there));
 }
 
 #[tokio::test]

@@ -52,6 +52,19 @@ async fn a_stream_that_breaks_before_its_first_event_is_asked_of_another_server_
 }
 
 #[tokio::test]
+async fn what_takes_no_slot_goes_to_another_server_when_its_own_has_just_died() {
+    let stage = Stage::open(2, &Options::default()).await;
+    stage.fake("a").stop().await;
+    for _ in 0..3 {
+        let counted = serde_json::json!({"content": "hello"}).to_string();
+        let answer = client::post_json(format!("{}/tokenize", stage.router.url()), counted).await;
+        assert_eq!(answer.status.as_u16(), 200, "{}", answer.text());
+        let health = client::get(format!("{}/health", stage.router.url())).await;
+        assert_eq!(health.status.as_u16(), 200, "{}", health.text());
+    }
+}
+
+#[tokio::test]
 async fn with_all_servers_down_the_client_is_told_when_to_come_back() {
     let stage = Stage::open(2, &Options::default()).await;
     for index in 0..2 {

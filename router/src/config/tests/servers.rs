@@ -197,15 +197,13 @@ fn what_means_nothing_with_one_server_is_a_warning() {
 
 #[test]
 fn what_is_said_of_servers_that_are_not_there_is_a_warning() {
-    let config = from(
-        "placement = \"spread\"\nforward_credentials = true\n[affinity]\nttl = 1\n[shared]\nurl = \"redis://h\"\n",
-    );
+    let config = from("placement = \"spread\"\nforward_credentials = true\n[affinity]\nttl = 1\n");
     assert!(config.fleet.is_none());
-    for setting in ["placement", "forward_credentials", "[affinity]", "[shared]"] {
+    for setting in ["placement", "forward_credentials", "[affinity]"] {
         let wanted = format!("{setting} means nothing without [[server]]");
         assert!(config.warnings.iter().any(|warning| warning.starts_with(&wanted)), "{setting}");
     }
-    assert_eq!(config.warnings.len(), 4);
+    assert_eq!(config.warnings.len(), 3);
 }
 
 #[test]
@@ -221,7 +219,9 @@ fn routers_share_homes_only_where_others_own_the_slots() {
     let shared = "[shared]\nurl = \"redis://ann:hunter2@h:1/2\"\nprefix = \"pool-1\"\n";
     let message = refused(&format!("{TWO}sidecar = true\n{shared}"));
     assert!(message.contains("never shared between owners") && message.contains("\"a\""), "{message}");
-    assert!(refused(&format!("{ONE}{shared}")).contains("never shared between owners"));
+    for owner in [ONE, "upstream = \"http://h:1\"\n", ""] {
+        assert!(refused(&format!("{owner}{shared}")).contains("never shared between owners"), "{owner}");
+    }
     let sidecars = TWO.replace("h:", "h:1").replace("[[server]]\n", "[[server]]\nsidecar = true\n");
     let text = format!("{sidecars}{shared}");
     assert!(refused(&text.replace("redis:", "http:")).contains("redis://127.0.0.1:6379"));

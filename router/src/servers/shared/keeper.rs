@@ -1,4 +1,4 @@
-//! The task that connects to the shared homes, connects again when they were away, and writes moves in their order.
+//! The task that connects to the shared homes, connects again when they were away, and writes notes in their order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,19 +15,19 @@ use crate::config::Secret;
 /// Between two attempts to connect.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A conversation has moved.
+/// What has become of a conversation.
 #[derive(Debug)]
-pub(super) struct Move {
+pub(super) struct Note {
     /// The name under which its home is kept.
     pub(super) name: String,
-    /// Its new home.
-    pub(super) home: Arc<str>,
-    /// For how long.
+    /// Its new home; `None`: it is where it was.
+    pub(super) home: Option<Arc<str>>,
+    /// For how long it lives there from now on.
     pub(super) ttl: Duration,
 }
 
-/// Ends with the last handle, which holds the other end of `moves`. `own` is a name that only this router writes to.
-pub(super) async fn keep(link: Arc<Link>, url: Secret, own: String, mut moves: Receiver<Move>) {
+/// Ends with the last handle, which holds the other end of `notes`. `own` is a name that only this router writes to.
+pub(super) async fn keep(link: Arc<Link>, url: Secret, own: String, mut notes: Receiver<Note>) {
     let server = match Server::new(&url) {
         Ok(server) => server,
         Err(fault) => return link.stayed_away(&fault),
@@ -36,11 +36,11 @@ pub(super) async fn keep(link: Arc<Link>, url: Secret, own: String, mut moves: R
         match timeout(UNHURRIED, connect(&server, &own)).await.unwrap_or(Err(Fault::Late)) {
             Ok(connection) => {
                 link.came(connection);
-                serve(&link, &mut moves).await;
+                serve(&link, &mut notes).await;
             }
             Err(fault) => link.stayed_away(&fault),
         }
-        if !pause(&mut moves).await {
+        if !pause(&mut notes).await {
             return;
         }
     }
@@ -54,25 +54,31 @@ async fn connect(server: &Server, own: &str) -> Result<Connection, Fault> {
     Ok(connection)
 }
 
-/// Writes moves until the connection is lost or the last handle is gone.
-async fn serve(link: &Link, moves: &mut Receiver<Move>) {
+/// Writes notes until the connection is lost or the last handle is gone.
+async fn serve(link: &Link, notes: &mut Receiver<Note>) {
     loop {
         tokio::select! {
             () = link.lost() => return,
-            next = moves.recv() => {
-                let Some(Move { name, home, ttl }) = next else { return };
-                link.ask(UNHURRIED, |mut wire| async move { wire.set(&name, &home, ttl).await }).await;
+            next = notes.recv() => {
+                let Some(Note { name, home, ttl }) = next else { return };
+                let write = |mut wire: Connection| async move {
+                    match home {
+                        Some(home) => wire.set(&name, &home, ttl).await,
+                        None => wire.get(&name, ttl).await.map(drop),
+                    }
+                };
+                link.ask(UNHURRIED, write).await;
             }
         }
     }
 }
 
-/// Lets a moment pass. Moves meanwhile are not shared: on its return the shared home is the one that counts. Says
+/// Lets a moment pass. Notes meanwhile are not shared: on its return the shared home is the one that counts. Says
 /// whether there is still a handle.
-async fn pause(moves: &mut Receiver<Move>) -> bool {
-    let drop_moves = async { while moves.recv().await.is_some() {} };
+async fn pause(notes: &mut Receiver<Note>) -> bool {
+    let drop_notes = async { while notes.recv().await.is_some() {} };
     tokio::select! {
         () = sleep(PAUSE) => true,
-        () = drop_moves => false,
+        () = drop_notes => false,
     }
 }

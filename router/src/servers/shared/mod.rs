@@ -30,7 +30,7 @@ use tokio::sync::mpsc;
 use crate::chain::ChainKey;
 use crate::config;
 use crate::fleet::{Key, Load, ServerId};
-use keeper::Move;
+use keeper::Note;
 use keys::Keys;
 use link::Link;
 pub(crate) use link::Snapshot;
@@ -41,7 +41,7 @@ const PATIENCE: Duration = Duration::from_millis(50);
 const UNHURRIED: Duration = Duration::from_secs(1);
 /// A router that has not said for so long how much it has at the servers has nothing there.
 const LOAD_EXPIRY: Duration = Duration::from_secs(10);
-/// Moves that may wait to be written; beyond, they are not shared.
+/// Notes that may wait to be written; beyond, they are not shared.
 const QUEUE: usize = 1_024;
 
 /// The homes that routers share. Cheap to clone.
@@ -49,7 +49,7 @@ const QUEUE: usize = 1_024;
 pub(crate) struct Homes {
     inner: Arc<Inner>,
     /// Once the last one is gone, the keeper ends.
-    moves: mpsc::Sender<Move>,
+    notes: mpsc::Sender<Note>,
 }
 
 #[derive(Debug)]
@@ -66,7 +66,7 @@ struct Inner {
 
 impl Homes {
     /// Begins to connect, in the background. Servers are known to other routers by their `names`, which stand by
-    /// [`ServerId`]; a home is kept for `ttl` since it was last asked for.
+    /// [`ServerId`]; a home is kept for `ttl` since its last turn came or ended.
     pub(crate) fn open(config: &config::Shared, names: Vec<Arc<str>>, ttl: Duration) -> Self {
         Self::open_with(PATIENCE, config, names, ttl)
     }
@@ -74,10 +74,10 @@ impl Homes {
     fn open_with(patience: Duration, config: &config::Shared, names: Vec<Arc<str>>, ttl: Duration) -> Self {
         let keys = Keys::new(&config.prefix);
         let link = Arc::new(Link::new());
-        let (moves, queue) = mpsc::channel(QUEUE);
+        let (notes, queue) = mpsc::channel(QUEUE);
         tokio::spawn(keeper::keep(link.clone(), config.url.clone(), keys.load(keys.me()), queue));
         let inner = Inner { keys, names, ttl, patience, link, agreed: Mutex::new(None) };
-        Self { inner: Arc::new(inner), moves }
+        Self { inner: Arc::new(inner), notes }
     }
 
     /// Where a conversation lives, if it lives anywhere that this router knows. It goes on living there for another
@@ -116,7 +116,14 @@ impl Homes {
         let Some(home) = self.name(server) else { return };
         let (name, ttl) = (self.inner.keys.home(key), self.inner.ttl);
         // With the queue full the other routers learn of it when they find the old home as this one did.
-        let _ = self.moves.try_send(Move { name, home, ttl });
+        let _ = self.notes.try_send(Note { name, home: Some(home), ttl });
+    }
+
+    /// A turn of a conversation has ended: its time to live begins anew. Written in the background.
+    pub(crate) fn rested(&self, key: Key) {
+        let (name, ttl) = (self.inner.keys.home(key), self.inner.ttl);
+        // With the queue full it lives as long as it would have without this.
+        let _ = self.notes.try_send(Note { name, home: None, ttl });
     }
 
     /// What this router has at the servers, by [`ServerId`]: forgotten unless it is said again within [`LOAD_EXPIRY`].

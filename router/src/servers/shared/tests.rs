@@ -50,6 +50,20 @@ async fn soon<T>(mut ask: impl AsyncFnMut() -> T, wanted: impl Fn(&T) -> bool) {
 }
 
 #[tokio::test]
+#[ignore = "needs a real Valkey or Redis: scripts/test.sh"]
+async fn the_time_to_live_begins_anew_when_a_turn_ends() {
+    let valkey = Valkey::start().await;
+    let homes = router(&valkey, &["a", "b"]).await;
+    assert_eq!(homes.claim(ONE, B).await, B);
+    let (mut client, name) = (client(&valkey).await, homes.inner.keys.home(ONE));
+    let _: () = redis::cmd("PEXPIRE").arg(&name).arg(60_000).query_async(&mut client).await.unwrap();
+    homes.rested(ONE);
+    let left = async || redis::cmd("PTTL").arg(&name).query_async::<i64>(&mut client.clone()).await.unwrap();
+    soon(left, |left| *left > 60_000).await;
+    assert_eq!(homes.home(ONE).await, Some(B), "it lives where it did");
+}
+
+#[tokio::test]
 async fn with_nobody_there_every_router_goes_by_its_own_and_says_so_once() {
     let (log, _listening) = Logged::listen(Level::INFO);
     let homes = open(PATIENCE, &Valkey::absent().url(), &["a", "b"]);
