@@ -1,9 +1,5 @@
 //! What to change in the server's settings, with what that was measured to bring.
 
-use std::fmt;
-
-use serde::{Serialize, Serializer};
-
 /// One thing to change. In the order in which they are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Advice {
@@ -28,45 +24,77 @@ impl Advice {
     }
 }
 
-impl fmt::Display for Advice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+/// What of a server its advice depends on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    /// 0: not known.
+    pub(super) slots: u32,
+    /// Bytes of what its sessions have left, if that is known.
+    pub(super) left: Option<u64>,
+}
+
+/// As llama-server chooses by itself.
+const USUAL_SLOTS: u32 = 4;
+
+impl Advice {
+    /// What to do about it. The figures are those of docs/measurements.md, "Saved states", for six sessions.
+    pub(super) fn text(self, seen: Seen) -> String {
+        let slots = if seen.slots == 0 { USUAL_SLOTS } else { seen.slots };
+        match self {
             Self::NoSlots => {
                 "llama-server's /slots can't be read, so the router sees neither foreign work nor which caches are \
                  warm: start it with `--slots`, and give the router its key with --upstream-api-key-file if it has one"
+                    .to_owned()
             }
-            Self::Clears => {
+            Self::Clears => format!(
                 "llama-server empties idle slots whenever a request starts (its default settings), so each turn comes \
-                 back through its RAM cache: start it with `--parallel 4 --no-kv-unified` (the context is then divided \
-                 among the slots) or with `--no-cache-idle-slots`, and turns find their slot as they left it \
-                 (measured, 6 sessions on 4 slots and no RAM cache: 71 % of the prompt tokens reused instead of 50 %)"
-            }
-            Self::CacheRam => {
+                 back through its RAM cache: start it with `--parallel {slots} --no-kv-unified` (the context is then \
+                 divided among the slots) or with `--no-cache-idle-slots`, and turns find their slot as they left it \
+                 (measured, 6 sessions on 4 slots and a short RAM cache: 66 % of the prompt tokens reused instead of \
+                 58 %, and without saved states 49 % instead of 31 %)"
+            ),
+            Self::CacheRam => format!(
                 "llama-server's RAM cache is too small for the slots it empties into it: start it with a larger \
-                 `--cache-ram` (in MiB; 0 turns it off), or have it keep idle slots (measured, 6 sessions on 4 slots: \
-                 71 % of the prompt tokens reused with an ample one, 50 % without)"
-            }
+                 `--cache-ram` (in MiB{}), or have it keep idle slots (measured, 6 sessions on 4 slots, without saved \
+                 states: 41 % of the prompt tokens reused with room for all of them, 31 % with room for two or three)",
+                seen.left.map(|bytes| format!("; its sessions have left about {}", bytes >> 20)).unwrap_or_default()
+            ),
             Self::SavePath => {
                 "llama-server can't save slots, so a session that has lost its slot, or outlived the server, is read \
                  again from the start: start it with `--slot-save-path DIR/` and, if both run on one machine, the \
-                 router with --warm-dir DIR (of several servers: warm_dir = \"DIR\" in its [[server]]) (measured: 3,504 tokens are back in 9 ms instead of 7 to 9 s)"
+                 router with --warm-dir DIR (of several servers: warm_dir = \"DIR\" in its [[server]]) (measured, 6 \
+                 sessions on 4 slots and a short RAM cache: 58 % of the prompt tokens reused instead of 31 %; 3,504 \
+                 tokens are back in 9 ms instead of 7 to 9 s)"
+                    .to_owned()
             }
             Self::SwaFull => {
                 "llama-server restores saved slots but does not reuse them, so they are not used any more: if the \
                  model has a sliding window, start it with `--swa-full` (measured: 3,504 of 3,507 tokens reused \
                  instead of 0), or warm starts can't work with this model"
+                    .to_owned()
             }
             Self::WarmDir => {
                 "saved states are known by name alone: none is checked before it is restored (one that was cut short, \
                  as by a full disk, can end llama-server), none is removed, and the disk's free space is not known; if \
-                 the server runs on this machine, give the router its --slot-save-path as --warm-dir (of several servers: as its warm_dir)"
+                 the server runs on this machine, give the router its --slot-save-path as --warm-dir (of several \
+                 servers: as its warm_dir)"
+                    .to_owned()
             }
-        })
+        }
     }
 }
 
-impl Serialize for Advice {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flags_fit_the_server() {
+        let seen = Seen { slots: 8, left: Some(3 << 30) };
+        assert!(Advice::Clears.text(seen).contains("`--parallel 8 --no-kv-unified`"));
+        assert!(Advice::CacheRam.text(seen).contains("have left about 3072)"));
+        let unknown = Seen { slots: 0, left: None };
+        assert!(Advice::Clears.text(unknown).contains("`--parallel 4 --no-kv-unified`"));
+        assert!(Advice::CacheRam.text(unknown).contains("`--cache-ram` (in MiB)"));
     }
 }

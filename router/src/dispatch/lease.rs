@@ -189,8 +189,9 @@ impl Lease {
             let now = Instant::now();
             state.pace.ran(now.saturating_duration_since(self.granted));
             state.table.release(self.id, end, now);
-            let found = state.table.warm().ram_hit();
-            state.server.finds_in_ram(found);
+            let warm = state.table.warm();
+            let (found, left) = (warm.ram_hit(), warm.bytes_left());
+            state.server.finds_in_ram(found, left);
         });
     }
 }

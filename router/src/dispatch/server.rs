@@ -1,12 +1,12 @@
 //! What is known of the server besides its slots, what to advise, and the counts since the start.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tracing::{info, warn};
 
-use super::advice::Advice;
+use super::advice::{Advice, Seen};
 use super::waits::Waits;
 use super::warm::WarmSnapshot;
 use crate::front::Counts;
@@ -35,8 +35,10 @@ pub(super) struct Server {
     /// Counts how often it has become another one: what was said before is not about it.
     pub(super) life: u64,
     pub(super) reach: Reach,
-    /// In the order in which it is shown.
-    pub(super) advice: BTreeSet<Advice>,
+    /// Bytes of what its sessions have left, if that is known.
+    pub(super) left: Option<u64>,
+    /// In the order in which it is shown, as it was told.
+    pub(super) advice: BTreeMap<Advice, String>,
 }
 
 /// How the server is asked what it is.
@@ -111,7 +113,7 @@ pub struct ServerSnapshot {
     pub(super) build: Option<String>,
     pub(super) context_per_slot: Option<u64>,
     /// What to change in the server's settings.
-    pub(super) advice: BTreeSet<Advice>,
+    pub(super) advice: Vec<String>,
     pub(super) warm: WarmSnapshot,
     #[serde(flatten)]
     pub(crate) table: TableSnapshot,
@@ -186,9 +188,11 @@ impl Server {
         }
     }
 
-    /// So many of the states that were cleared to the RAM cache have been found there again, from 0 to 1.
-    pub(super) fn finds_in_ram(&mut self, share: f64) {
-        self.advise_if(share < FEW_FOUND && self.advice.contains(&Advice::Clears), Advice::CacheRam);
+    /// So many of the states that were cleared to the RAM cache have been found there again, from 0 to 1; sessions have
+    /// `left` so many bytes.
+    pub(super) fn finds_in_ram(&mut self, share: f64, left: Option<u64>) {
+        self.left = left;
+        self.advise_if(share < FEW_FOUND && self.advice.contains_key(&Advice::Clears), Advice::CacheRam);
     }
 
     /// Whether saved states are used.
@@ -207,11 +211,17 @@ impl Server {
     }
 
     fn advise(&mut self, advice: Advice) {
-        match self.advice.insert(advice) {
-            true if advice.is_an_offer() => info!(url = self.url, "{advice}"),
-            true => warn!(url = self.url, "{advice}"),
-            false => {}
+        if self.advice.contains_key(&advice) {
+            return;
         }
+        let slots = self.props.as_ref().and_then(|props| props.total_slots).unwrap_or_default();
+        let text = advice.text(Seen { slots, left: self.left });
+        if advice.is_an_offer() {
+            info!(url = self.url, "{text}")
+        } else {
+            warn!(url = self.url, "{text}")
+        }
+        self.advice.insert(advice, text);
     }
 
     fn take_back(&mut self, advice: Advice) {

@@ -329,6 +329,13 @@ impl Warm {
         self.ram.chance()
     }
 
+    /// Bytes of what all sessions remembered have left by their last turns; `None` before any was saved.
+    #[must_use]
+    pub fn bytes_left(&self) -> Option<u64> {
+        self.costs.measured().size?;
+        Some(self.costs.bytes_of(self.turns.left()))
+    }
+
     /// As [`Warm::ram_hit`], for what `session` left by its last turn.
     #[must_use]
     pub fn ram_hit_of(&self, session: &SessionId) -> f64 {
