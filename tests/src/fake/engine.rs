@@ -196,6 +196,9 @@ impl Engine {
             let _ = work.answer.send(Err(failure));
             return Attempt::Failed;
         }
+        if self.slots[slot.0].holds_anothers_state(&work.tokens) && !task.foreign {
+            log.misplaced.push(task.request);
+        }
         let children = self.free_besides(slot).into_iter().take(work.children);
         for (child, index) in children.collect::<Vec<_>>().into_iter().zip(1..) {
             self.occupy(child, TaskId(task.id.0 + index), task.id, task.foreign, &work);

@@ -140,6 +140,8 @@ pub(super) struct Log {
     pub(super) deeds: Vec<Deed>,
     pub(super) crashes: Vec<Crash>,
     pub(super) violations: Vec<Violation>,
+    /// Requests that found somebody else's state restored in their slot.
+    pub(super) misplaced: Vec<usize>,
     pub(super) polls: Vec<Instant>,
     pub(super) poll_count: usize,
 }

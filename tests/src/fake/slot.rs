@@ -119,6 +119,11 @@ impl Slot {
         if self.restored.is_some_and(useless) { 0 } else { common }
     }
 
+    /// A state was restored into it that has little to do with this prompt.
+    pub(super) fn holds_anothers_state(&self, prompt: &[Token]) -> bool {
+        self.restored.is_some() && common_prefix(&self.tokens, prompt) * 2 < self.tokens.len()
+    }
+
     /// What `GET /slots` says of it.
     pub(super) fn to_json(&self, n_ctx: usize) -> Value {
         let mut shown = json!({

@@ -110,6 +110,12 @@ impl State {
         &self.log.violations
     }
 
+    /// Requests that found somebody else's state restored in their slot.
+    #[must_use]
+    pub fn misplaced(&self) -> &[usize] {
+        &self.log.misplaced
+    }
+
     /// When `/slots` was asked.
     #[must_use]
     pub fn polls(&self) -> &[Instant] {

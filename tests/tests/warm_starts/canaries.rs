@@ -69,7 +69,8 @@ async fn trouble(stage: &Stage, mut dice: Dice) {
 
 /// One run; how many states were restored, and how many of these were reused by who came next.
 async fn play(options: Options, seed: u64) -> (usize, usize) {
-    let stage = Stage::open(options.slots(3)).await;
+    let mut stage = Stage::open(options.slots(3)).await;
+    stage.leaves_states = true;
     let talks: Vec<_> = (0..SESSIONS).map(|n| tokio::spawn(talk(stage.talk(&format!("s{n}")), n))).collect();
     let all = async {
         for one in talks {

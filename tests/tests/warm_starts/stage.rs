@@ -22,6 +22,8 @@ pub(crate) struct Stage {
     /// What the server was started with.
     pub(crate) options: Options,
     folder: TempDir,
+    /// What goes wrong may leave a restored state to whoever comes next to its slot.
+    pub(crate) leaves_states: bool,
 }
 
 impl Stage {
@@ -37,7 +39,7 @@ impl Stage {
         let fake = FakeLlama::start(options.clone());
         let config = format!("[warm]\n{MIN_TOKENS}\n{more}\n");
         let router = builder(&fake, &config, &folder).start().await;
-        Self { fake, router, config, options, folder }
+        Self { fake, router, config, options, folder, leaves_states: false }
     }
 
     /// Where the server writes states.
@@ -137,6 +139,15 @@ impl Stage {
     pub(crate) fn warnings(&self) -> Vec<Value> {
         let about = |line: &Value| line["message"].as_str().is_some_and(|message| message.contains("state"));
         self.router.log().into_iter().filter(|line| line["level"] == "WARN" && about(line)).collect()
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if !std::thread::panicking() && !self.leaves_states {
+            let misplaced = self.fake.look(|state| state.misplaced().to_vec());
+            assert!(misplaced.is_empty(), "somebody else's state was restored: {:?}", self.story());
+        }
     }
 }
 
