@@ -75,6 +75,30 @@ async fn the_very_first_turn_is_saved_when_it_ends() {
 }
 
 #[tokio::test]
+async fn turns_of_a_route_that_may_not_heed_the_slot_are_measured_saved_and_restored_as_well() {
+    let stage = Stage::open(short_of_memory()).await;
+    let say = async |id: &str, more: &[&str]| {
+        let mut body = client::chat_body(Some(id), &text(id, 0));
+        body["max_tokens"] = 4.into();
+        let further = more.iter().zip(["assistant", "user"]);
+        let further = further.map(|(said, role)| serde_json::json!({"role": role, "content": said}));
+        body["messages"].as_array_mut().expect("a list").extend(further);
+        let answer = client::post_json(format!("{}/v1/messages", stage.router.url()), body.to_string()).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    };
+    let saved = async |count: u64| {
+        let as_many = |status: &serde_json::Value| status["server"]["warm"]["saved"] == count;
+        stage.router.wait_status(&format!("{count} saved states"), as_many).await;
+    };
+    for (id, count) in [("a", 1), ("b", 2), ("c", 3)] {
+        say(id, &[]).await;
+        saved(count).await;
+    }
+    say("a", &["out0 out1 out2 out3", "and then?"]).await;
+    assert_eq!(stage.count("restore a"), 1, "{:?}", stage.story());
+}
+
+#[tokio::test]
 async fn nothing_comes_between_a_restore_and_its_turn() {
     let stage = taught(short_of_memory()).await;
     let talks = talks(&stage, &["a", "b", "c", "d", "e", "f"]).into_iter().map(|(mut talk, id)| {
