@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use axum::http::request::Parts;
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, COOKIE, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE,
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, COOKIE, EXPECT, HOST, TE, TRANSFER_ENCODING,
+    UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::net::IpAddr;
@@ -100,6 +101,12 @@ pub(crate) fn unescaped(path: &str) -> Cow<'_, str> {
 pub(crate) fn is_compressed(headers: &HeaderMap) -> bool {
     let mut words = headers.get_all(CONTENT_ENCODING).iter().flat_map(list);
     words.any(|word| COMPRESSIONS.iter().any(|compression| word.eq_ignore_ascii_case(compression)))
+}
+
+/// The body is a form, as sounds are sent in.
+pub(crate) fn is_form(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    kind.get(..10).is_some_and(|kind| kind.eq_ignore_ascii_case(b"multipart/"))
 }
 
 /// A web page that has its own name resolve to this machine (DNS rebinding) shows in `Host`. Addresses and

@@ -37,6 +37,7 @@ pub(crate) struct Passing<'a> {
 struct Elsewhere {
     server: ServerId,
     target: Target,
+    session: Option<SessionId>,
     parts: Parts,
     body: Bytes,
 }
@@ -54,17 +55,21 @@ impl<'a> Passing<'a> {
 }
 
 impl Elsewhere {
-    /// Its server can't be reached. The same for another one; an error if there is none.
+    /// Its server can't be reached, and has `refused` the connection if nobody listens there. The same for another one;
+    /// `None`: there is none.
     ///
     /// # Errors
-    /// If the model is at that server alone, with that server's name.
-    fn go(self, app: &App) -> Result<Option<(&Member, Request)>, Refusal> {
-        app.servers.unreachable(self.server);
+    /// If only that server may serve it, with that server's name.
+    fn go(self, app: &App, refused: bool) -> Result<Option<(&Member, Request)>, Refusal> {
+        if refused {
+            app.servers.unreachable(self.server);
+        }
         if let Eligible::Only(server) = self.target.of {
             return Err(app.servers.host_down(server).into());
         }
         let next = app.servers.for_passing(&self.target, false).filter(|(server, _)| *server != self.server);
-        Ok(next.map(|(_, member)| (member, Request::from_parts(self.parts, Body::from(self.body)))))
+        let request = Request::from_parts(self.parts, Body::from(self.body));
+        Ok(next.map(|(_, member)| (member, addressed(request, member, self.session.as_ref()))))
     }
 }
 
@@ -75,11 +80,11 @@ pub(crate) async fn sent<'a, A>(
     send: impl AsyncFn(&'a Member, Request) -> Result<A, UpstreamError>,
 ) -> (&'a Member, Result<A, Refusal>) {
     let Passing { member, request, elsewhere } = passing;
-    let error = match send(member, request).await {
-        Err(error @ UpstreamError::Unreachable { .. }) => error,
+    let (error, refused) = match send(member, request).await {
+        Err(error @ UpstreamError::Unreachable { refused, .. }) => (error, refused),
         answer => return (member, answer.map_err(Refusal::from)),
     };
-    match elsewhere.map(|elsewhere| elsewhere.go(app)) {
+    match elsewhere.map(|elsewhere| elsewhere.go(app, refused)) {
         Some(Ok(Some((member, request)))) => (member, send(member, request).await.map_err(Refusal::from)),
         Some(Err(refusal)) => (member, Err(refusal)),
         Some(Ok(None)) | None => (member, Err(error.into())),
@@ -105,16 +110,21 @@ async fn among<'a>(app: &'a App, request: Request, user: Option<&str>) -> Result
     if let Some(model) = &target.model {
         body = rename(&mut request, text, model).await;
     }
-    if let Some(session) = session.filter(|_| member.slots.is_none())
-        && let Ok(session) = HeaderValue::from_bytes(session.as_str().as_bytes())
-    {
-        // There its turns came under this name, and so did its streams.
-        request.headers_mut().insert(SESSION, session);
-    }
     let body = body.or_else(|| has_no_body(&request).then(Bytes::new)).filter(|_| stream.is_none());
     let (parts, passed) = request.into_parts();
-    let elsewhere = body.map(|body| Elsewhere { server, target, parts: parts.clone(), body });
-    Ok(Passing { member, request: Request::from_parts(parts, passed), elsewhere })
+    let again = |body| Elsewhere { server, target, session: session.clone(), parts: parts.clone(), body };
+    let elsewhere = body.map(again);
+    let request = addressed(Request::from_parts(parts, passed), member, session.as_ref());
+    Ok(Passing { member, request, elsewhere })
+}
+
+/// At another router the turns of a session came under this name, and so did its streams.
+fn addressed(mut request: Request, member: &Member, session: Option<&SessionId>) -> Request {
+    let session = session.filter(|_| member.slots.is_none());
+    if let Some(Ok(session)) = session.map(|session| HeaderValue::from_bytes(session.as_str().as_bytes())) {
+        request.headers_mut().insert(SESSION, session);
+    }
+    request
 }
 
 fn has_no_body(request: &Request) -> bool {

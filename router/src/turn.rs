@@ -105,6 +105,7 @@ impl Turn {
             body: &body,
             parsed: parsed.as_ref(),
             uri: &parts.uri,
+            is_form: headers::is_form(&parts.headers),
             want: &want,
             stream: stream.as_deref(),
             shape,

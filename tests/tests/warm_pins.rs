@@ -239,6 +239,7 @@ async fn what_the_server_does_to_idle_slots_is_told_with_the_flags_that_help() {
     let status = router.wait_status("knowledge of the server", learned).await;
     let advice = status["server"]["advice"][0].as_str().unwrap_or_default().to_owned();
     assert!(advice.contains("--no-kv-unified") && advice.contains("--no-cache-idle-slots"), "{advice}");
+    router.wait_log(|line| line["message"] == json!(advice)).await;
     let warnings = || {
         let warned = |line: &&Value| line["level"] == "WARN" && line["message"] == json!(advice);
         router.log().iter().filter(warned).count()

@@ -226,8 +226,14 @@ fn a_picture_counts_as_a_picture_however_large_its_file_is() {
         let other = serde_json::from_str(&block.to_string().replace("Ggo\"", "Ggp\"")).expect("JSON");
         assert_ne!(with(&block).nodes(), with(&other).nodes(), "all of it is hashed");
     }
-    let text = json!({"type": "tool_use", "input": {"data": "some words ".repeat(1_000)}});
-    assert!(chain(&chat(&[json!({"role": "user", "content": [text]})])).len() > 10_000);
+    let words = "some words ".repeat(1_000);
+    for text in [
+        json!({"type": "tool_use", "input": {"data": words}}),
+        json!({"type": "text", "text": format!("data: {words}")}),
+        json!({"type": "text", "text": format!("data:;base64, {words}")}),
+    ] {
+        assert!(chain(&chat(&[json!({"role": "user", "content": [&text]})])).len() > 10_000, "{text}");
+    }
 }
 
 #[test]

@@ -139,7 +139,11 @@ fn is_media(of: Member, text: &str) -> bool {
     const LEAST_BYTES: usize = 512;
     let Some(beginning) = text.as_bytes().get(..LEAST_BYTES) else { return false };
     let is_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/-_".contains(byte);
-    text.starts_with("data:") || of == Member::Data && beginning.iter().all(is_base64)
+    let url = text.strip_prefix("data:").and_then(|url| url.split_once(";base64,"));
+    match url {
+        Some((_, data)) => data.as_bytes().iter().take(LEAST_BYTES / 2).all(is_base64),
+        None => of == Member::Data && beginning.iter().all(is_base64),
+    }
 }
 
 /// What a member inside a message or a tool is to us.

@@ -157,7 +157,7 @@ impl FleetSettings {
     pub(super) fn resolve(self, around: Around, warnings: &mut Vec<String>) -> Result<Behind, ConfigError> {
         if self.servers.is_empty() {
             if self.shared.is_some() {
-                return Err(FleetError::SharedSlots("the one of upstream".to_owned()).into());
+                return Err(FleetError::SharedSlots("the server in upstream".to_owned()).into());
             }
             self.warn_of_what_means_nothing("without [[server]]", warnings);
             return Behind::upstream(around);

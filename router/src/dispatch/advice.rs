@@ -29,8 +29,8 @@ impl Advice {
 pub(super) struct Seen {
     /// 0: not known.
     pub(super) slots: u32,
-    /// Bytes of what its sessions have left, if that is known.
-    pub(super) left: Option<u64>,
+    /// Bytes that its RAM cache would need, if that is known.
+    pub(super) ram_needed: Option<u64>,
 }
 
 /// As llama-server chooses by itself.
@@ -57,7 +57,7 @@ impl Advice {
                 "llama-server's RAM cache is too small for the slots it empties into it: start it with a larger \
                  `--cache-ram` (in MiB{}), or have it keep idle slots (measured, 6 sessions on 4 slots, without saved \
                  states: 41 % of the prompt tokens reused with room for all of them, 31 % with room for two or three)",
-                seen.left.map(|bytes| format!("; its sessions have left about {}", bytes >> 20)).unwrap_or_default()
+                seen.ram_needed.map(|bytes| format!("; about {} would do", (bytes >> 20) + 1)).unwrap_or_default()
             ),
             Self::SavePath => {
                 "llama-server can't save slots, so a session that has lost its slot, or outlived the server, is read \
@@ -90,10 +90,10 @@ mod tests {
 
     #[test]
     fn the_flags_fit_the_server() {
-        let seen = Seen { slots: 8, left: Some(3 << 30) };
+        let seen = Seen { slots: 8, ram_needed: Some(3 << 30) };
         assert!(Advice::Clears.text(seen).contains("`--parallel 8 --no-kv-unified`"));
-        assert!(Advice::CacheRam.text(seen).contains("have left about 3072)"));
-        let unknown = Seen { slots: 0, left: None };
+        assert!(Advice::CacheRam.text(seen).contains("; about 3073 would do)"));
+        let unknown = Seen { slots: 0, ram_needed: None };
         assert!(Advice::Clears.text(unknown).contains("`--parallel 4 --no-kv-unified`"));
         assert!(Advice::CacheRam.text(unknown).contains("`--cache-ram` (in MiB)"));
     }

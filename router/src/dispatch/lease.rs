@@ -33,6 +33,7 @@ pub struct Lease {
     /// Tokens of the saved state its slot was filled with.
     pub restored: Option<u64>,
     granted: Instant,
+    /// When the head of its answer came.
     landed: Option<Instant>,
     /// From then until the first event of a stream.
     reading: Option<Duration>,
@@ -190,8 +191,8 @@ impl Lease {
             state.pace.ran(now.saturating_duration_since(self.granted));
             state.table.release(self.id, end, now);
             let warm = state.table.warm();
-            let (found, left) = (warm.ram_hit(), warm.bytes_left());
-            state.server.finds_in_ram(found, left);
+            let (found, needed) = (warm.ram_hit(), warm.ram_needed());
+            state.server.finds_in_ram(found, needed);
         });
     }
 }

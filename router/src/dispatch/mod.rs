@@ -123,7 +123,7 @@ impl Dispatch {
             reach: state.server.reach,
             build: props.map(|props| props.build_info.clone()),
             context_per_slot: props.and_then(Props::context),
-            advice: state.server.advice.values().cloned().collect(),
+            advice: state.server.advice(),
             table: state.table.snapshot(Instant::now()),
             totals: state.totals.clone(),
         }

@@ -1,6 +1,6 @@
 //! What is known of the server besides its slots, what to advise, and the counts since the start.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -35,10 +35,10 @@ pub(super) struct Server {
     /// Counts how often it has become another one: what was said before is not about it.
     pub(super) life: u64,
     pub(super) reach: Reach,
-    /// Bytes of what its sessions have left, if that is known.
-    pub(super) left: Option<u64>,
-    /// In the order in which it is shown, as it was told.
-    pub(super) advice: BTreeMap<Advice, String>,
+    /// Bytes that its RAM cache would need, if that is known.
+    pub(super) ram_needed: Option<u64>,
+    /// In the order in which it is shown.
+    pub(super) advice: BTreeSet<Advice>,
 }
 
 /// How the server is asked what it is.
@@ -188,11 +188,11 @@ impl Server {
         }
     }
 
-    /// So many of the states that were cleared to the RAM cache have been found there again, from 0 to 1; sessions have
-    /// `left` so many bytes.
-    pub(super) fn finds_in_ram(&mut self, share: f64, left: Option<u64>) {
-        self.left = left;
-        self.advise_if(share < FEW_FOUND && self.advice.contains_key(&Advice::Clears), Advice::CacheRam);
+    /// So many of the states that were cleared to the RAM cache have been found there again, from 0 to 1; it would
+    /// need `needed` bytes.
+    pub(super) fn finds_in_ram(&mut self, share: f64, needed: Option<u64>) {
+        self.ram_needed = needed;
+        self.advise_if(share < FEW_FOUND && self.advice.contains(&Advice::Clears), Advice::CacheRam);
     }
 
     /// Whether saved states are used.
@@ -206,22 +206,30 @@ impl Server {
         self.advise_if(unseen, Advice::WarmDir);
     }
 
+    /// All the advice there is, in words.
+    pub(super) fn advice(&self) -> Vec<String> {
+        self.advice.iter().map(|advice| advice.text(self.seen())).collect()
+    }
+
+    fn seen(&self) -> Seen {
+        let slots = self.props.as_ref().and_then(|props| props.total_slots).unwrap_or_default();
+        Seen { slots, ram_needed: self.ram_needed }
+    }
+
     fn advise_if(&mut self, applies: bool, advice: Advice) {
         if applies { self.advise(advice) } else { self.take_back(advice) }
     }
 
     fn advise(&mut self, advice: Advice) {
-        if self.advice.contains_key(&advice) {
+        if !self.advice.insert(advice) {
             return;
         }
-        let slots = self.props.as_ref().and_then(|props| props.total_slots).unwrap_or_default();
-        let text = advice.text(Seen { slots, left: self.left });
+        let text = advice.text(self.seen());
         if advice.is_an_offer() {
-            info!(url = self.url, "{text}")
+            info!(url = self.url, "{text}");
         } else {
-            warn!(url = self.url, "{text}")
+            warn!(url = self.url, "{text}");
         }
-        self.advice.insert(advice, text);
     }
 
     fn take_back(&mut self, advice: Advice) {

@@ -11,7 +11,7 @@ use tracing::{info, warn};
 
 use super::{Dispatch, State};
 use crate::aside::aside;
-use crate::shelf::Place;
+use crate::shelf::{Place, Torn};
 use crate::slots::{End, LeaseId, SlotId};
 use crate::store::Write;
 use crate::upstream::UpstreamError;
@@ -126,7 +126,11 @@ impl Dispatch {
 
     /// The server has restarted.
     pub(super) fn shelf_outlives_server(&self) {
-        let (torn, shelf) = (self.shelf.restarted(), Arc::clone(&self.shelf));
+        self.sweep(self.shelf.restarted());
+    }
+
+    fn sweep(&self, torn: Torn) {
+        let shelf = Arc::clone(&self.shelf);
         tokio::spawn(aside(move || shelf.sweep(&torn)));
     }
 
@@ -144,7 +148,7 @@ impl Dispatch {
         tokio::spawn(async move {
             if work.await.is_err_and(|error| error.is_panic()) {
                 // The slot must not stay taken for ever.
-                dispatch.shelf.abandon(saved);
+                dispatch.sweep(dispatch.shelf.abandon(saved));
                 dispatch.release(lease, End::Broken);
             }
         });
@@ -172,7 +176,7 @@ impl Dispatch {
             Err(error) => {
                 let url = self.upstream.address();
                 warn!(url, slot = slot.0, %error, "a slot was not saved, or not in time; it is used again once it is seen idle");
-                self.shelf.abandon(state);
+                self.sweep(self.shelf.abandon(state));
                 return self.release(lease, End::Broken);
             }
         };

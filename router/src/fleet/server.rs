@@ -88,7 +88,7 @@ impl Server {
         self.expected += tokens;
     }
 
-    /// A turn is sent here for the first time.
+    /// A turn is sent here, and not because it was full here before.
     pub(super) fn placed(&mut self, why: Why) {
         self.seen.hits += u64::from(why == Why::Home);
         self.seen.moves += u64::from(matches!(why, Why::Moved { .. }));

@@ -179,6 +179,11 @@ impl Servers {
         }
     }
 
+    /// Other routers have turns in flight there.
+    fn others_are_at(&self, server: ServerId) -> bool {
+        self.several.as_ref().is_some_and(|several| several.room.lock().fleet.others_are_at(server))
+    }
+
     /// A server can't be reached.
     pub(crate) fn unreachable(self: &Arc<Self>, server: ServerId) {
         self.change(|state| state.fleet.unreachable(server, Instant::now()));

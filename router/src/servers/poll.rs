@@ -17,7 +17,7 @@ const EVERY: Duration = Duration::from_secs(5);
 const INTRODUCED_EVERY: u32 = 12;
 /// One at work answers late; one that takes longer has not answered.
 const SILENCE: Duration = Duration::from_secs(3);
-/// A server with nothing of ours to do that has not answered so many times is not there; ...
+/// A server with nothing to do for routers that has not answered so many times is not there; ...
 const TRIES: u32 = 2;
 /// ... one that has something to do gets no more of it.
 const TRIES_AT_WORK: u32 = 4;
@@ -47,7 +47,7 @@ impl Servers {
         let member = self.member(server);
         let health = timeout(SILENCE, member.upstream.health()).await.unwrap_or(Health::Silent);
         seen.silent = if health == Health::Silent { seen.silent + 1 } else { 0 };
-        let at_work = member.is_busy() || self.change(|state| state.fleet.others_are_at(server));
+        let at_work = health == Health::Silent && (member.is_busy() || self.others_are_at(server));
         match health {
             Health::Well => {
                 if seen.is_to_be_introduced() {

@@ -184,12 +184,16 @@ impl Shelf {
     }
 
     /// Nobody knows whether, or when, the server writes the file: its name is not used again before a restart of the
-    /// server.
-    pub fn abandon(&self, state: StateId) {
+    /// server. What one was writing that has ended since is for [`Shelf::sweep`].
+    #[must_use]
+    pub fn abandon(&self, state: StateId) -> Torn {
         let mut contents = self.lock();
-        if let Some(file) = contents.files.remove(&state) {
-            contents.adrift.insert(file.name);
+        let Some(file) = contents.files.remove(&state) else { return Torn(Vec::new()) };
+        if !file.fresh {
+            return Torn(vec![Names::partial(&file.name)]);
         }
+        contents.adrift.insert(file.name);
+        Torn(Vec::new())
     }
 
     /// The row of a state whose file is there.

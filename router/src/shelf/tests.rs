@@ -265,7 +265,7 @@ fn without_a_folder_a_name_is_used_again_only_once_the_database_has_forgotten_it
 fn a_name_the_server_may_still_write_to_is_not_used_before_its_restart() {
     let shelf = by_name();
     let first = shelf.begin(ONE);
-    shelf.abandon(ONE);
+    drop(shelf.abandon(ONE));
     let second = shelf.begin(TWO);
     assert_ne!(first, second);
     shelf.discard(TWO);
@@ -280,7 +280,7 @@ fn what_a_server_was_writing_when_it_ended_is_removed() {
     let (shelf, _) = place.open(Vec::new());
     place.saved(&shelf, ONE, 100);
     place.write(&shelf.begin(TWO), 60);
-    shelf.abandon(TWO);
+    drop(shelf.abandon(TWO));
     assert_eq!(place.files().len(), 2);
     shelf.sweep(&shelf.restarted());
     assert_eq!(place.files().len(), 1);

@@ -78,7 +78,7 @@ impl SlotTable {
                     granted.push(waiter);
                 }
                 verdict => {
-                    let why = self.prepare_for(verdict, probe, now);
+                    let why = self.prepare_for(&mut waiter, verdict, probe, now);
                     landing |= why == Why::Landing;
                     unseen |= why == Why::Unseen;
                     foreign |= why == Why::Foreign;
@@ -103,7 +103,8 @@ impl SlotTable {
     }
 
     /// Why a waiter still waits, and what is done about it.
-    fn prepare_for(&mut self, verdict: Verdict, probe: ProbeId, now: Instant) -> Why {
+    fn prepare_for(&mut self, waiter: &mut Waiter, verdict: Verdict, probe: ProbeId, now: Instant) -> Why {
+        let is_saving = |number| self.leases.get(&number).is_some_and(Held::is_saving);
         match verdict {
             Verdict::Wait(why) => {
                 if let Why::Shared(until) = why {
@@ -111,8 +112,13 @@ impl SlotTable {
                 }
                 why
             }
+            // One slot is enough for it.
+            Verdict::Save(_) if waiter.saving.is_some_and(is_saving) => Why::Busy,
             // While the save goes on the slot is taken, and so this is what the waiter waits for.
-            Verdict::Save(slot) if self.start_save(slot, probe, now) => Why::Busy,
+            Verdict::Save(slot) if self.start_save(slot, probe, now) => {
+                waiter.saving = Some(self.next_lease);
+                Why::Busy
+            }
             Verdict::Save(_) | Verdict::Go(..) => Why::Landing,
         }
     }
@@ -154,8 +160,9 @@ impl SlotTable {
         if awaits_save || self.may_go_anywhere(waiter) && self.has_unseen_ends(probe) {
             return Verdict::Wait(Why::Unseen);
         }
-        let anywhere = waiter.shape.tasks > 1 || matches!(self.target(waiter), Target::Any);
-        if let Some(slot) = self.at_risk(width, probe, now).filter(|_| anywhere) {
+        if self.chooses_itself(waiter)
+            && let Some(slot) = self.at_risk(width, probe, now)
+        {
             return Verdict::Save(slot);
         }
         if waiter.shape.tasks > 1 {
@@ -183,8 +190,12 @@ impl SlotTable {
 
     /// The server chooses its slot, or may choose another one than it names.
     fn may_go_anywhere(&self, waiter: &Waiter) -> bool {
-        let chosen = waiter.shape.tasks > 1 || matches!(self.target(waiter), Target::Any);
-        chosen || waiter.shape.heeds_slot == Heeds::Perhaps
+        self.chooses_itself(waiter) || waiter.shape.heeds_slot == Heeds::Perhaps
+    }
+
+    /// The server chooses its slots.
+    fn chooses_itself(&self, waiter: &Waiter) -> bool {
+        waiter.shape.tasks > 1 || matches!(self.target(waiter), Target::Any)
     }
 
     /// A turn has ended since `probe` was asked. What it has left has to be seen before anything starts that may run in
@@ -318,6 +329,7 @@ impl SlotTable {
             self.running.entry(session.clone()).or_default().push(number);
         }
         self.landing_poll.reset();
+        let primes = matches!(launch.fill(), Fill::Prime | Fill::Measure);
         let filled = launch.fill() != Fill::Nothing;
         let after_task = self.slots.iter().filter_map(|slot| slot.seen.id_task).max();
         let landing_from = (!filled).then(|| self.asked.next());
@@ -328,6 +340,7 @@ impl SlotTable {
             width,
             after_task,
             resumable: waiter.shape.resumable,
+            primes,
             landing_from,
             story: waiter.story.clone(),
             ..Held::new(launch, now)

@@ -14,7 +14,9 @@ impl SlotTable {
     /// The slot in which the one-word prompt of a lease with a [`super::Fill`] is to run. It is taken until
     /// [`SlotTable::measured`].
     pub fn slot_to_measure(&mut self, lease: LeaseId) -> Option<SlotId> {
-        let own = self.held_mut(lease)?.launch.slot()?;
+        let held = self.held_mut(lease)?;
+        held.primes = true;
+        let own = held.launch.slot()?;
         let Some(other) = self.untried_slot(own) else { return Some(own) };
         self.slots[other.index()].lease = Some(lease.number);
         self.held_mut(lease)?.beside = Some(other);
@@ -24,7 +26,9 @@ impl SlotTable {
     /// The one-word prompt has run. What it left in another slot than the lease's own is to be seen before that starts.
     pub fn measured(&mut self, lease: LeaseId, now: Instant) {
         let probe = self.asked.next();
-        let Some(beside) = self.held_mut(lease).and_then(|held| held.beside.take()) else { return };
+        let Some(held) = self.held_mut(lease) else { return };
+        held.primes = false;
+        let Some(beside) = held.beside.take() else { return };
         self.free_beside(Some(beside));
         self.slots[beside.index()].expecting = Some(Expecting::new(By::Primer, probe, now));
     }
@@ -44,6 +48,9 @@ impl SlotTable {
             return None;
         }
         let mut slots = (0..self.slots.len()).rev().map(SlotId::from_index);
-        slots.find(|slot| *slot != own && self.slots[slot.index()].is_free())
+        slots.find(|id| {
+            let slot = &self.slots[id.index()];
+            *id != own && slot.is_free() && slot.expecting.is_none() && slot.fresh_from <= slot.seen_by
+        })
     }
 }

@@ -13,6 +13,7 @@
 //! * `place`: into which slot a session's turn goes, and what is put there first;
 //! * `spill`: where a request goes whose home is busy;
 //! * `saving`: when a slot's state is saved, and which requests start from a saved one;
+//! * `measuring`: where the layout of states is measured;
 //! * `observe`: what an answer of `/slots` changes;
 //! * `direct`: work that did not come through the router;
 //! * `probing`: when `/slots` has to be asked next;
@@ -144,6 +145,8 @@ struct Held {
     story: Option<Arc<Story>>,
     /// The state that was put into its slot.
     restored: Option<StateId>,
+    /// A one-word prompt runs for it, or is about to.
+    primes: bool,
     /// This slot is taken for it as well, while the layout of states is measured there.
     beside: Option<SlotId>,
     work: Work,
@@ -171,6 +174,7 @@ impl Held {
             landing_from: None,
             story: None,
             restored: None,
+            primes: false,
             beside: None,
             work: Work::Request,
             granted_at: now,

@@ -293,14 +293,16 @@ impl SlotTable {
         self.unplaced = later;
         let ready: Vec<Unplaced> = ready;
         for entry in ready {
-            let Some((slot, mark)) = self.only_slot_holding(entry.tokens) else { continue };
+            let found = self.only_slot_holding(entry.tokens);
+            let nowhere = !self.slots.iter().any(|slot| slot.seen.tokens == Some(entry.tokens));
+            if self.clears_idle == Some(true) && (found.is_some() || nowhere) {
+                self.warm.seen(&entry.session, nowhere);
+            }
+            let Some((slot, mark)) = found else { continue };
             self.move_home(&entry.session, slot);
             let found = &mut self.slots[slot.index()];
             found.left = Some(mark);
             found.save_due = true;
-            if self.clears_idle == Some(true) {
-                self.warm.seen(&entry.session, false);
-            }
             self.outputs.push(Output::Left { session: entry.session, home: Home { slot, left: Some(mark) } });
         }
     }
@@ -308,7 +310,9 @@ impl SlotTable {
     fn only_slot_holding(&self, tokens: u64) -> Option<(SlotId, Mark)> {
         let mut holding = self.slots.iter().enumerate().filter_map(|(index, slot)| {
             let mark = slot.mark().filter(|mark| mark.tokens == tokens)?;
-            (slot.is_free() && !slot.seen.processing).then_some((SlotId::from_index(index), mark))
+            // One that holds what its owner has left is not where another turn ran.
+            let may_be = slot.is_free() && !slot.seen.processing && !slot.is_warm();
+            may_be.then_some((SlotId::from_index(index), mark))
         });
         holding.next().filter(|_| holding.next().is_none())
     }

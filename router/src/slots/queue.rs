@@ -36,6 +36,8 @@ pub(super) struct Waiter {
     pub(super) overtaken: u32,
     /// It could not be granted at once.
     pub(super) waited: bool,
+    /// The save that was begun for it last.
+    pub(super) saving: Option<u64>,
 }
 
 impl SlotTable {
@@ -68,6 +70,7 @@ impl SlotTable {
             turn: 0,
             overtaken: 0,
             waited: false,
+            saving: None,
         };
         waiter.waited = !self.could_go(&waiter);
         self.find_room(&waiter)?;

@@ -11,7 +11,7 @@ use session_slot_identity::SessionId;
 
 use super::decide::{Placing, Verdict};
 use super::queue::Waiter;
-use super::slot::{Expecting, Slot};
+use super::slot::{By, Expecting, Slot};
 use super::types::{End, Fill, Launch, LeaseId, Mark, Output, PinPolicy, ProbeId, SlotId, Start};
 use super::{Held, Phase, Sight, SlotTable};
 use crate::usage::Usage;
@@ -156,7 +156,7 @@ impl SlotTable {
     }
 
     /// A slot whose state is to be saved before `width` tasks go where the server likes: nothing is left but such slots, and
-    /// of those this was used least recently, as the server chooses.
+    /// of those this was used least recently, as the server chooses if none begins like the request.
     pub(super) fn at_risk(&self, width: usize, probe: ProbeId, now: Instant) -> Option<SlotId> {
         let slots = (0..self.slots.len()).map(SlotId::from_index);
         let free = slots.filter(|slot| self.obstacle(*slot, probe).is_none());
@@ -202,11 +202,11 @@ impl SlotTable {
 
     /// It may start where a state is saved; or, where every start clears the idle slots, start at all.
     fn endangers_saves(&self, held: &Held, alone: bool, probe: ProbeId) -> bool {
-        let starts_nothing = held.landed || held.is_being_restored() || held.is_saving();
+        let starts_nothing = held.landed || held.is_prepared() || held.is_saving();
         held.location.is_none() && !held.shows_in(probe) || alone && !starts_nothing
     }
 
-    /// Whether the request of a lease whose slot holds a saved state by now may be sent. It is taken for sent then.
+    /// Whether the request of a lease may be sent, whose slot has been filled or measured. It is taken for sent then.
     pub fn may_start(&mut self, lease: LeaseId, now: Instant) -> Start {
         if self.held_mut(lease).is_none() {
             return Start::Never;
@@ -296,8 +296,8 @@ impl SlotTable {
             let shared = shared(self.warm.story_of(slot.owner.as_ref()?)?)?;
             let lease = slot.lease.and_then(|number| self.leases.get(&number));
             let saved_since = lease.filter(|held| held.is_saving()).map(|held| held.granted_at);
-            let seen_by = slot.expecting.map(|expecting| expecting.due);
-            Some(saved_since.or(seen_by)? + shared)
+            let left = slot.expecting.filter(|left| matches!(left.by, By::Turn(_)) && left.is_awaited(now));
+            Some(saved_since.or(left.map(|left| left.since))? + shared)
         });
         running.chain(ended).max().filter(|until| *until > now)
     }
@@ -338,9 +338,9 @@ impl Held {
         self.is_save() && matches!(self.phase, Phase::Running)
     }
 
-    /// A state is being put into its slot: its request is sent once [`SlotTable::may_start`] says so.
-    fn is_being_restored(&self) -> bool {
-        self.landing_from.is_none() && matches!(self.launch.fill(), Fill::Restore(_))
+    /// Nothing is started for it before [`SlotTable::may_start`] says so.
+    fn is_prepared(&self) -> bool {
+        self.landing_from.is_none() && !self.primes
     }
 
     /// `None`: no turn of a session at its home.

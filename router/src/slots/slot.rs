@@ -20,7 +20,7 @@ pub(super) struct Expecting {
     /// By then it is asked for, if nothing else asks before: the session's next turn often does.
     pub(super) due: Instant,
     /// When that was first to be.
-    since: Instant,
+    pub(super) since: Instant,
 }
 
 /// Who has left something in a slot.

@@ -23,13 +23,15 @@ pub(super) struct Asked {
     pub(super) story: Option<Arc<Story>>,
 }
 
-/// A turn as its client sent it.
+/// What is known of a turn that has been read.
 pub(super) struct Said<'a> {
     /// As the server will get it.
     pub(super) body: &'a Bytes,
     /// What it says of routing, if it can be read.
     pub(super) parsed: Option<&'a Parsed>,
     pub(super) uri: &'a Uri,
+    /// It is no JSON but a form.
+    pub(super) is_form: bool,
     pub(super) want: &'a Want,
     /// The name of its stream, if that can be read on.
     pub(super) stream: Option<&'a [u8]>,
@@ -40,7 +42,7 @@ pub(super) struct Said<'a> {
 impl Asked {
     /// Reads what a turn says.
     pub(super) async fn of(app: &App, said: Said<'_>) -> Result<Self, Refusal> {
-        let Said { body, parsed, uri, want, stream, shape, user } = said;
+        let Said { body, parsed, uri, is_form, want, stream, shape, user } = said;
         let in_query = || uri.query().and_then(naming::of_query);
         let model = parsed.and_then(Parsed::model).map(str::to_owned).or_else(in_query);
         if parsed.is_none() && model.is_none() && app.servers.hosts_are_named() {
@@ -53,7 +55,7 @@ impl Asked {
             key: text.key,
             home: None,
             of: target.of,
-            characters: text.characters(body, parsed.is_some()),
+            characters: text.characters(body, is_form),
             max_output: parsed.and_then(Parsed::max_output),
             // Where no slot can be named, nothing is generated.
             answers: if shape.heeds_slot == Heeds::No { 0 } else { shape.tasks },
@@ -98,10 +100,10 @@ impl Text {
         Self { chain, key }
     }
 
-    /// How much it is. What can't be read, as a sound, counts as one picture does.
-    fn characters(&self, body: &Bytes, is_read: bool) -> u64 {
+    /// How much it is. A form, which holds a sound, counts as one picture does.
+    fn characters(&self, body: &Bytes, is_form: bool) -> u64 {
         let size = body.len() as u64;
-        let size = if is_read { size } else { size.min(MEDIA_BYTES) };
+        let size = if is_form { size.min(MEDIA_BYTES) } else { size };
         self.chain.as_ref().map_or(size, Chain::len)
     }
 

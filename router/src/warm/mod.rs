@@ -39,6 +39,7 @@ use session_slot_identity::SessionId;
 
 pub use types::*;
 
+use crate::chain::first_difference;
 use crate::usage::Usage;
 use catalog::Catalog;
 use costs::Costs;
@@ -329,13 +330,6 @@ impl Warm {
         self.ram.chance()
     }
 
-    /// Bytes of what all sessions remembered have left by their last turns; `None` before any was saved.
-    #[must_use]
-    pub fn bytes_left(&self) -> Option<u64> {
-        self.costs.measured().size?;
-        Some(self.costs.bytes_of(self.turns.left()))
-    }
-
     /// As [`Warm::ram_hit`], for what `session` left by its last turn.
     #[must_use]
     pub fn ram_hit_of(&self, session: &SessionId) -> f64 {
@@ -350,12 +344,23 @@ impl Warm {
     pub fn ram_tried(&mut self, session: &SessionId, story: Option<&Story>, usage: Usage) {
         let Some(last) = self.turns.last(session.as_str()).filter(|last| last.prompt > 0) else { return };
         let goes_on = match (last.story.as_deref(), story) {
-            (Some(before), Some(now)) => before.chain.common(&now.chain) == before.chain.nodes().len(),
+            (Some(before), Some(now)) => {
+                first_difference(&before.chain, &now.chain).is_none() && now.chain.len() >= before.chain.len()
+            }
             _ => true,
         };
         if goes_on {
-            self.ram.tried(usage.cached + SLACK >= last.prompt);
+            let since = self.turns.left_since(session.as_str(), |_| false).unwrap_or_default();
+            self.ram.tried(usage.cached + SLACK >= last.prompt, self.costs.bytes_of(since));
         }
+    }
+
+    /// How large the server's RAM cache would have to be, in bytes, for what was last looked for in vain. `None` before
+    /// anything was, or before it is known how large states are.
+    #[must_use]
+    pub fn ram_needed(&self) -> Option<u64> {
+        self.costs.measured().size?;
+        self.ram.needed()
     }
 
     /// Saving the `tokens` that `session` left in its slot pays. `delayed`: requests that would wait meanwhile.

@@ -15,13 +15,22 @@ const KEPT: f64 = 0.9;
 pub(super) struct Ram {
     hits: f64,
     tries: f64,
+    needed: Option<u64>,
 }
 
 impl Ram {
-    /// A turn went back to the RAM cache for its state.
-    pub(super) fn tried(&mut self, hit: bool) {
+    /// A turn went back to the RAM cache for its state, which was among the latest so many bytes.
+    pub(super) fn tried(&mut self, hit: bool, within: u64) {
+        if !hit {
+            self.needed = Some(within);
+        }
         self.hits = self.hits * KEPT + f64::from(u8::from(hit));
         self.tries = self.tries * KEPT + 1.0;
+    }
+
+    /// The room in which the last state that was not found would have been, in bytes.
+    pub(super) fn needed(&self) -> Option<u64> {
+        self.needed
     }
 
     /// The chance that the next one finds its state, from 0 to 1.
@@ -45,9 +54,10 @@ mod tests {
     fn before_anything_was_tried_what_fits_into_the_usual_room_is_expected_there() {
         let mut ram = Ram::default();
         assert!(ram.chance_within(USUAL_ROOM) > 0.85 && ram.chance_within(USUAL_ROOM + 1) < 0.15);
-        ram.tried(false);
+        ram.tried(false, 7);
         assert!(ram.chance_within(USUAL_ROOM) < 0.5, "one try in vain is enough");
-        (0..4).for_each(|_| ram.tried(true));
+        assert_eq!(ram.needed(), Some(7));
+        (0..4).for_each(|_| ram.tried(true, 7));
         assert!(ram.chance_within(USUAL_ROOM + 1) > 0.6, "it has more room than is usual");
     }
 
@@ -55,9 +65,9 @@ mod tests {
     fn the_chance_follows_what_was_found_of_late() {
         let mut ram = Ram::default();
         assert!((ram.chance() - 0.5).abs() < 1e-9);
-        (0..20).for_each(|_| ram.tried(true));
+        (0..20).for_each(|_| ram.tried(true, 7));
         assert!(ram.chance() > 0.85, "{}", ram.chance());
-        (0..20).for_each(|_| ram.tried(false));
+        (0..20).for_each(|_| ram.tried(false, 7));
         assert!(ram.chance() < 0.25, "{}", ram.chance());
     }
 }

@@ -46,11 +46,6 @@ impl Turns {
         self.last.peek(session)
     }
 
-    /// Tokens that all sessions have left by their last turns.
-    pub(super) fn left(&self) -> u64 {
-        self.last.iter().fold(0, |sum, (_, last)| sum.saturating_add(last.held))
-    }
-
     /// Tokens that sessions have left since the last turn of this one, what it left itself included; counted until they
     /// are `enough`. `None`: it has had no turn.
     pub(super) fn left_since(&self, session: &str, enough: impl Fn(u64) -> bool) -> Option<u64> {

@@ -40,7 +40,8 @@ impl Warm {
         let (save, waiting) = (self.costs.save_time(bytes), 1.0 + delayed as f64);
         let (benefit, cost) = match occasion {
             Occasion::Eviction => (spared, save * waiting),
-            // The server may still have it in its RAM cache, from which it comes back at no cost.
+            // The server may still have it in its RAM cache, from which it comes back at no cost. Before that was tried this
+            // counts for less than in the choice of what to start from: a save that was needless costs less than a missing one.
             Occasion::TurnEnd => (spared * (1.0 - self.ram_hit()), save * waiting + restoring * chance),
             Occasion::Shared => (self.spared_to_others(session, tokens), save * waiting),
             // Nobody waits, but whoever stops does.

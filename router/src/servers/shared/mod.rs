@@ -121,8 +121,11 @@ impl Homes {
 
     /// A turn of a conversation has ended: its time to live begins anew. Written in the background.
     pub(crate) fn rested(&self, key: Key) {
+        // Moves matter more. Without this it lives as long as since its turn came.
+        if self.notes.capacity() < QUEUE / 2 {
+            return;
+        }
         let (name, ttl) = (self.inner.keys.home(key), self.inner.ttl);
-        // With the queue full it lives as long as it would have without this.
         let _ = self.notes.try_send(Note { name, home: None, ttl });
     }
 
