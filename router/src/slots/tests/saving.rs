@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::world::{Runs, World, ended, turn};
+use super::world::{Runs, World, ended, session, turn};
 use crate::slots::{
     Action, End, Evict, Fill, Grant, Launch, PinPolicy, Policy, Reading, SlotId, Start, Want,
 };
@@ -256,6 +256,7 @@ fn what_was_cleared_before_it_could_be_saved_is_looked_for_in_the_ram_cache() {
     world.settle();
     let back = world.ask(turn("a")).expect("a slot is free");
     assert_eq!(back.launch.fill(), Fill::Prime, "the state in the file is an earlier one");
+    assert!(world.table.warm().ram_hit_of(&session("a")) > 0.85 && world.table.warm().ram_hit() < 0.55);
 }
 
 #[test]
