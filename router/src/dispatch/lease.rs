@@ -191,7 +191,7 @@ impl Lease {
             state.pace.ran(now.saturating_duration_since(self.granted));
             state.table.release(self.id, end, now);
             let warm = state.table.warm();
-            let (found, needed) = (warm.ram_hit(), warm.ram_needed());
+            let (found, needed) = (warm.ram_share(), warm.ram_needed());
             state.server.finds_in_ram(found, needed);
         });
     }

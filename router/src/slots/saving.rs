@@ -260,11 +260,7 @@ impl SlotTable {
         let in_ram = self.clears_idle == Some(true) && self.was_here(session);
         // What comes of one try is awaited before the next one is risked.
         let is_tried = self.leases.values().any(|held| held.launch.fill() == Fill::Prime);
-        let chance = match in_ram {
-            true if is_tried => self.warm.ram_hit(),
-            true => self.warm.ram_hit_of(session),
-            false => 0.0,
-        };
+        let chance = if in_ram { self.warm.ram_hit(session, !is_tried) } else { 0.0 };
         let kept = self.warm.prompt_of(session) as f64 * chance;
         (source.tokens as f64 >= kept).then_some(source)
     }

@@ -324,18 +324,24 @@ impl Warm {
         self.turns.last(session.as_str())?.story.as_deref()
     }
 
-    /// The chance that a state cleared to the server's RAM cache is found there again, from 0 to 1.
+    /// The share of states that were looked for in the server's RAM cache of late and were there, from 0 to 1.
     #[must_use]
-    pub fn ram_hit(&self) -> f64 {
-        self.ram.chance()
+    pub fn ram_share(&self) -> f64 {
+        self.ram.share()
     }
 
-    /// As [`Warm::ram_hit`], for what `session` left by its last turn.
+    /// The chance that what `session` left by its last turn is in the server's RAM cache. `may_try`: finding it out is worth
+    /// something.
     #[must_use]
-    pub fn ram_hit_of(&self, session: &SessionId) -> f64 {
-        let beyond = |tokens| self.costs.bytes_of(tokens) > ram::USUAL_ROOM;
-        let since = self.turns.left_since(session.as_str(), beyond);
-        since.map_or(0.0, |tokens| self.ram.chance_within(self.costs.bytes_of(tokens)))
+    pub fn ram_hit(&self, session: &SessionId, may_try: bool) -> f64 {
+        let Some(tokens) = self.turns.left_since(session.as_str()) else { return 0.0 };
+        let within = self.costs.bytes_of(tokens);
+        if may_try { self.ram.hoped(within) } else { self.ram.proven(Some(within)) }
+    }
+
+    /// The chance that what `session` has just left will be there when it returns.
+    fn ram_hit_later(&self, session: &str) -> f64 {
+        self.ram.proven(self.turns.expected_since(session).map(|tokens| self.costs.bytes_of(tokens)))
     }
 
     /// A turn of `session` that says `story` went back to the RAM cache for its state. What its last prompt had must be
@@ -350,7 +356,7 @@ impl Warm {
             _ => true,
         };
         if goes_on {
-            let since = self.turns.left_since(session.as_str(), |_| false).unwrap_or_default();
+            let since = self.turns.left_since(session.as_str()).unwrap_or_default();
             self.ram.tried(usage.cached + SLACK >= last.prompt, self.costs.bytes_of(since));
         }
     }

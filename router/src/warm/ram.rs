@@ -1,48 +1,76 @@
-//! How often the server's RAM cache still has a state that was cleared to it.
+//! How far back the server's RAM cache still has the states that were cleared to it.
+//!
+//! It lets go of the oldest when it is full, so what matters is how much has been left since: what was found proves that
+//! there is room for so much, and what was not proves that there is not.
 
 /// `--cache-ram` of a server whose user says nothing else, in bytes (llama-server's `--help`).
-pub(super) const USUAL_ROOM: u64 = 8192 << 20;
-/// What fits into that is most likely there, ...
+const USUAL_ROOM: u64 = 8192 << 20;
+/// What fits into that is most likely there, before anything was tried.
 const FITS: f64 = 0.9;
-/// ... and what does not is most likely gone.
-const BEYOND: f64 = 0.1;
+/// There is room for so much, or there is not. A state may be gone for other reasons, or the room be another by now.
+const PROVEN: f64 = 0.95;
+/// Nobody knows.
+const UNKNOWN: f64 = 0.5;
 
 /// An older try counts so much less than the next one.
 const KEPT: f64 = 0.9;
 
-/// Hits and misses of late.
+/// What was found and what was not.
 #[derive(Debug, Default)]
 pub(super) struct Ram {
+    /// Bytes that there is room for.
+    has: Option<u64>,
+    /// Bytes that there is no room for; more than those.
+    lacks: Option<u64>,
     hits: f64,
     tries: f64,
-    needed: Option<u64>,
 }
 
 impl Ram {
     /// A turn went back to the RAM cache for its state, which was among the latest so many bytes.
     pub(super) fn tried(&mut self, hit: bool, within: u64) {
-        if !hit {
-            self.needed = Some(within);
-        }
         self.hits = self.hits * KEPT + f64::from(u8::from(hit));
         self.tries = self.tries * KEPT + 1.0;
+        if hit {
+            self.has = self.has.max(Some(within));
+            self.lacks = self.lacks.filter(|lacks| *lacks > within);
+        } else {
+            self.lacks = Some(self.lacks.map_or(within, |lacks| lacks.min(within)));
+            self.has = self.has.filter(|has| *has < within);
+        }
     }
 
-    /// The room in which the last state that was not found would have been, in bytes.
-    pub(super) fn needed(&self) -> Option<u64> {
-        self.needed
-    }
-
-    /// The chance that the next one finds its state, from 0 to 1.
-    pub(super) fn chance(&self) -> f64 {
+    /// The share of tries of late that found their state, from 0 to 1.
+    pub(super) fn share(&self) -> f64 {
         (self.hits + 1.0) / (self.tries + 2.0)
     }
 
-    /// As [`Ram::chance`], for a state that is among the latest so many bytes. That makes the first try worth its risk,
-    /// without which nothing would ever be known.
-    pub(super) fn chance_within(&self, bytes: u64) -> f64 {
-        let expected = if bytes <= USUAL_ROOM { FITS } else { BEYOND };
-        (self.hits + expected) / (self.tries + 1.0)
+    /// Bytes that it would have to have room for, as far as is known.
+    pub(super) fn needed(&self) -> Option<u64> {
+        self.lacks
+    }
+
+    /// The chance that a state is there that is among the latest `within` bytes, for who can do without it: unless it is
+    /// proven, half. `None`: nobody knows how many bytes.
+    pub(super) fn proven(&self, within: Option<u64>) -> f64 {
+        within.and_then(|within| self.known(within)).unwrap_or(UNKNOWN)
+    }
+
+    /// The same for who may try it. The first try has to be worth its risk, or nothing would ever be known.
+    pub(super) fn hoped(&self, within: u64) -> f64 {
+        let untried = match self.lacks {
+            None if within <= USUAL_ROOM => FITS,
+            None => 1.0 - FITS,
+            Some(_) => UNKNOWN,
+        };
+        self.known(within).unwrap_or(untried)
+    }
+
+    fn known(&self, within: u64) -> Option<f64> {
+        if self.has.is_some_and(|has| within <= has) {
+            return Some(PROVEN);
+        }
+        self.lacks.filter(|lacks| within >= *lacks).map(|_| 1.0 - PROVEN)
     }
 }
 
@@ -51,23 +79,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn before_anything_was_tried_what_fits_into_the_usual_room_is_expected_there() {
-        let mut ram = Ram::default();
-        assert!(ram.chance_within(USUAL_ROOM) > 0.85 && ram.chance_within(USUAL_ROOM + 1) < 0.15);
-        ram.tried(false, 7);
-        assert!(ram.chance_within(USUAL_ROOM) < 0.5, "one try in vain is enough");
-        assert_eq!(ram.needed(), Some(7));
-        (0..4).for_each(|_| ram.tried(true, 7));
-        assert!(ram.chance_within(USUAL_ROOM + 1) > 0.6, "it has more room than is usual");
+    fn before_anything_was_tried_what_fits_into_the_usual_room_is_hoped_for_and_nothing_is_proven() {
+        let ram = Ram::default();
+        assert!(ram.hoped(USUAL_ROOM) > 0.85 && ram.hoped(USUAL_ROOM + 1) < 0.15);
+        assert!((ram.proven(Some(1)) - 0.5).abs() < 1e-9 && (ram.proven(None) - 0.5).abs() < 1e-9);
     }
 
     #[test]
-    fn the_chance_follows_what_was_found_of_late() {
+    fn what_was_found_proves_room_for_less_and_what_was_not_the_want_of_more() {
         let mut ram = Ram::default();
-        assert!((ram.chance() - 0.5).abs() < 1e-9);
+        ram.tried(true, 100);
+        ram.tried(false, 300);
+        for chance in [|ram: &Ram, within| ram.hoped(within), |ram: &Ram, within| ram.proven(Some(within))] {
+            assert!(chance(&ram, 100) > 0.9 && chance(&ram, 300) < 0.1);
+            assert!((chance(&ram, 200) - 0.5).abs() < 1e-9);
+        }
+        assert_eq!(ram.needed(), Some(300));
+    }
+
+    #[test]
+    fn the_latest_try_counts() {
+        let mut ram = Ram::default();
+        ram.tried(true, 100);
+        ram.tried(false, 50);
+        assert!(ram.hoped(100) < 0.1 && ram.hoped(50) < 0.1);
+        ram.tried(true, 200);
+        assert!(ram.hoped(200) > 0.9);
+        assert_eq!(ram.needed(), None);
+    }
+
+    #[test]
+    fn the_share_follows_what_was_found_of_late() {
+        let mut ram = Ram::default();
+        assert!((ram.share() - 0.5).abs() < 1e-9);
         (0..20).for_each(|_| ram.tried(true, 7));
-        assert!(ram.chance() > 0.85, "{}", ram.chance());
+        assert!(ram.share() > 0.85, "{}", ram.share());
         (0..20).for_each(|_| ram.tried(false, 7));
-        assert!(ram.chance() < 0.25, "{}", ram.chance());
+        assert!(ram.share() < 0.25, "{}", ram.share());
     }
 }

@@ -24,6 +24,8 @@ pub(super) struct Last {
     pub(super) prompt: u64,
     /// Tokens left in its slot; 0 if not known.
     pub(super) held: u64,
+    /// How much sessions had left when it came, since the turn before.
+    since: Option<u64>,
     /// That saving it would not pay has been counted.
     pub(super) not_worth: Cell<bool>,
 }
@@ -32,11 +34,13 @@ pub(super) struct Last {
 #[derive(Debug)]
 pub(super) struct Turns {
     last: LruCache<String, Last>,
+    /// How much sessions had left when one of them returned last.
+    since: Option<u64>,
 }
 
 impl Default for Turns {
     fn default() -> Self {
-        Self { last: LruCache::new(SESSIONS) }
+        Self { last: LruCache::new(SESSIONS), since: None }
     }
 }
 
@@ -46,23 +50,26 @@ impl Turns {
         self.last.peek(session)
     }
 
-    /// Tokens that sessions have left since the last turn of this one, what it left itself included; counted until they
-    /// are `enough`. `None`: it has had no turn.
-    pub(super) fn left_since(&self, session: &str, enough: impl Fn(u64) -> bool) -> Option<u64> {
-        self.last.peek(session)?;
-        let mut left = 0_u64;
-        for (name, last) in &self.last {
-            left = left.saturating_add(last.held);
-            if name == session || enough(left) {
-                break;
-            }
-        }
-        Some(left)
+    /// Tokens that sessions have left since the last turn of this one, what it left itself included; each session counts
+    /// once. `None`: it has had no turn.
+    pub(super) fn left_since(&self, session: &str) -> Option<u64> {
+        let own = self.last.peek(session)?.held;
+        let others = self.last.iter().take_while(|(name, _)| *name != session);
+        Some(others.fold(own, |sum, (_, last)| sum.saturating_add(last.held)))
+    }
+
+    /// As many as there will be when this session returns, going by how many there were the last time, or when another one
+    /// returned. `None`: none ever has.
+    pub(super) fn expected_since(&self, session: &str) -> Option<u64> {
+        self.last.peek(session).and_then(|last| last.since).or(self.since)
     }
 
     /// A turn has ended. Says what it read again, if that is worth mentioning.
     pub(super) fn ended(&mut self, session: &str, turn: &Turn) -> Option<Reread> {
+        let since = self.left_since(session);
+        self.since = since.or(self.since);
         let last = Last {
+            since,
             story: turn.story.clone(),
             prompt: turn.usage.map_or(0, |usage| usage.prompt()),
             held: turn.usage.map_or(0, |usage| usage.held()),
@@ -150,9 +157,10 @@ mod tests {
             turns.ended(name, &turn(&["one"], 2000, 0));
         }
         let held = turns.last("a").expect("a turn").held;
-        let left = |name| turns.left_since(name, |_| false).map(|left| left / held);
+        let left = |name| turns.left_since(name).map(|left| left / held);
         assert_eq!([left("a"), left("b"), left("c"), left("d")], [Some(3), Some(1), Some(2), None]);
-        assert_eq!(turns.left_since("a", |left| left >= held), Some(held), "more would change nothing");
+        let expected = |name| turns.expected_since(name).map(|left| left / held);
+        assert_eq!([expected("b"), expected("a")], [Some(2); 2], "b returned when c had been there");
     }
 
     #[test]

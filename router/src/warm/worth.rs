@@ -40,9 +40,11 @@ impl Warm {
         let (save, waiting) = (self.costs.save_time(bytes), 1.0 + delayed as f64);
         let (benefit, cost) = match occasion {
             Occasion::Eviction => (spared, save * waiting),
-            // The server may still have it in its RAM cache, from which it comes back at no cost. Before that was tried this
-            // counts for less than in the choice of what to start from: a save that was needless costs less than a missing one.
-            Occasion::TurnEnd => (spared * (1.0 - self.ram_hit()), save * waiting + restoring * chance),
+            // The server may still have it in its RAM cache, from which it comes back at no cost. Only what is
+            // proven counts: a save that was needless costs less than a missing one.
+            Occasion::TurnEnd => {
+                (spared * (1.0 - self.ram_hit_later(session)), save * waiting + restoring * chance)
+            }
             Occasion::Shared => (self.spared_to_others(session, tokens), save * waiting),
             // Nobody waits, but whoever stops does.
             Occasion::Stop => (spared, save),
@@ -152,7 +154,11 @@ impl Warm {
         let left = self.turns.last(session).map_or(0, |last| last.held);
         let covered = self.covering(session).map_or(0, |(_, tokens)| tokens);
         let lost = left.saturating_sub(covered);
-        if left < self.policy.min_tokens { 0.0 } else { self.costs.read_time(lost) * (1.0 - self.ram_hit()) }
+        if left < self.policy.min_tokens {
+            0.0
+        } else {
+            self.costs.read_time(lost) * (1.0 - self.ram_hit_later(session))
+        }
     }
 
     /// Seconds of reading that `story` is spared by what a turn that says `other` leaves.
