@@ -55,6 +55,9 @@ const SLACK: u64 = 64;
 /// A full disk is tried again after this time, or once something was deleted.
 const FULL_FOR: Duration = Duration::from_secs(5 * 60);
 
+/// The chance that a state is in the server's RAM cache, where nothing shows it.
+const UNPROVEN: f64 = 0.5;
+
 /// After so many attempts in vain the layout is not measured, and so nothing restored, until a save works out.
 const TRIES: u32 = 2;
 
@@ -336,12 +339,12 @@ impl Warm {
     pub fn ram_hit(&self, session: &SessionId, may_try: bool) -> f64 {
         let Some(tokens) = self.turns.left_since(session.as_str()) else { return 0.0 };
         let within = self.costs.bytes_of(tokens);
-        if may_try { self.ram.hoped(within) } else { self.ram.proven(Some(within)) }
+        if may_try { self.ram.hoped(within) } else { self.ram.proven(within).unwrap_or(UNPROVEN) }
     }
 
-    /// The chance that what `session` has just left will be there when it returns.
-    fn ram_hit_later(&self, session: &str) -> f64 {
-        self.ram.proven(self.turns.expected_since(session).map(|tokens| self.costs.bytes_of(tokens)))
+    /// The chance that what `session` has just left will be there when it returns, if anything shows it.
+    fn ram_hit_later(&self, session: &str) -> Option<f64> {
+        self.ram.proven(self.costs.bytes_of(self.turns.expected_since(session)?))
     }
 
     /// A turn of `session` that says `story` went back to the RAM cache for its state. What its last prompt had must be

@@ -7,17 +7,22 @@
 
 use std::time::Duration;
 
-/// Reading lost so may take up this share of a turn.
-const BEARABLE: f64 = 0.1;
+/// Reading lost so may take up this share of a turn. Where it is more, batches are long, so that little is gained by running
+/// side by side.
+const BEARABLE: f64 = 0.02;
+/// No single turn counts for more than if so much of it had been lost: that may happen anywhere, now and then.
+const MOST: f64 = 0.05;
 /// How much the latest turn counts, ...
 const LATEST: f64 = 0.25;
 /// ... and while requests run one at a time, when nothing is lost: after some hundred turns the other way is tried again.
 const LATEST_IF_QUIET: f64 = 1.0 / 64.0;
 
-/// Averages over turns, in seconds.
+/// Averages over turns.
 #[derive(Debug, Default)]
 pub(super) struct Quiet {
+    /// Seconds that one takes.
     turn: Option<f64>,
+    /// The share of it that is lost.
     lost: f64,
     is_on: bool,
 }
@@ -32,10 +37,10 @@ impl Quiet {
 
     /// What a turn left has been looked at: so many seconds of reading were lost of it.
     pub(super) fn seen(&mut self, lost: f64) {
-        self.lost += (lost - self.lost) * if self.is_on { LATEST_IF_QUIET } else { LATEST };
-        let bearable = self.turn.unwrap_or(f64::INFINITY) * BEARABLE;
+        let share = if lost > 0.0 { (lost / self.turn.unwrap_or(f64::INFINITY)).min(MOST) } else { 0.0 };
+        self.lost += (share - self.lost) * if self.is_on { LATEST_IF_QUIET } else { LATEST };
         // Let go later than taken up, or it would go to and fro.
-        self.is_on = self.lost > if self.is_on { bearable / 4.0 } else { bearable };
+        self.is_on = self.lost > if self.is_on { BEARABLE / 4.0 } else { BEARABLE };
     }
 
     /// Requests had better run one at a time.
@@ -60,6 +65,11 @@ mod tests {
     #[test]
     fn where_every_other_turn_is_lost_requests_run_one_at_a_time() {
         assert!(after(8, |turn| if turn % 2 == 0 { 4.0 } else { 0.0 }).is_on());
+        assert!(
+            after(12, |turn| if turn % 3 == 0 { 0.5 } else { 0.0 }).is_on(),
+            "a tenth of every third turn"
+        );
+        assert!(!after(2, |turn| if turn == 0 { 4.0 } else { 0.0 }).is_on(), "one may be chance");
     }
 
     #[test]

@@ -3,14 +3,14 @@
 //! It lets go of the oldest when it is full, so what matters is how much has been left since: what was found proves that
 //! there is room for so much, and what was not proves that there is not.
 
+use super::UNPROVEN;
+
 /// `--cache-ram` of a server whose user says nothing else, in bytes (llama-server's `--help`).
 const USUAL_ROOM: u64 = 8192 << 20;
 /// What fits into that is most likely there, before anything was tried.
 const FITS: f64 = 0.9;
 /// There is room for so much, or there is not. A state may be gone for other reasons, or the room be another by now.
 const PROVEN: f64 = 0.95;
-/// Nobody knows.
-const UNKNOWN: f64 = 0.5;
 
 /// An older try counts so much less than the next one.
 const KEPT: f64 = 0.9;
@@ -50,23 +50,19 @@ impl Ram {
         self.lacks
     }
 
-    /// The chance that a state is there that is among the latest `within` bytes, for who can do without it: unless it is
-    /// proven, half. `None`: nobody knows how many bytes.
-    pub(super) fn proven(&self, within: Option<u64>) -> f64 {
-        within.and_then(|within| self.known(within)).unwrap_or(UNKNOWN)
-    }
-
-    /// The same for who may try it. The first try has to be worth its risk, or nothing would ever be known.
+    /// The chance that a state is there that is among the latest `within` bytes, for who may try it. The first try has to
+    /// be worth its risk, or nothing would ever be known.
     pub(super) fn hoped(&self, within: u64) -> f64 {
         let untried = match self.lacks {
             None if within <= USUAL_ROOM => FITS,
             None => 1.0 - FITS,
-            Some(_) => UNKNOWN,
+            Some(_) => UNPROVEN,
         };
-        self.known(within).unwrap_or(untried)
+        self.proven(within).unwrap_or(untried)
     }
 
-    fn known(&self, within: u64) -> Option<f64> {
+    /// The same, if anything shows it.
+    pub(super) fn proven(&self, within: u64) -> Option<f64> {
         if self.has.is_some_and(|has| within <= has) {
             return Some(PROVEN);
         }
@@ -82,7 +78,7 @@ mod tests {
     fn before_anything_was_tried_what_fits_into_the_usual_room_is_hoped_for_and_nothing_is_proven() {
         let ram = Ram::default();
         assert!(ram.hoped(USUAL_ROOM) > 0.85 && ram.hoped(USUAL_ROOM + 1) < 0.15);
-        assert!((ram.proven(Some(1)) - 0.5).abs() < 1e-9 && (ram.proven(None) - 0.5).abs() < 1e-9);
+        assert_eq!(ram.proven(1), None);
     }
 
     #[test]
@@ -90,10 +86,8 @@ mod tests {
         let mut ram = Ram::default();
         ram.tried(true, 100);
         ram.tried(false, 300);
-        for chance in [|ram: &Ram, within| ram.hoped(within), |ram: &Ram, within| ram.proven(Some(within))] {
-            assert!(chance(&ram, 100) > 0.9 && chance(&ram, 300) < 0.1);
-            assert!((chance(&ram, 200) - 0.5).abs() < 1e-9);
-        }
+        assert!(ram.hoped(100) > 0.9 && ram.hoped(300) < 0.1 && (ram.hoped(200) - 0.5).abs() < 1e-9);
+        assert_eq!(ram.proven(200), None);
         assert_eq!(ram.needed(), Some(300));
     }
 

@@ -34,13 +34,11 @@ pub(super) struct Last {
 #[derive(Debug)]
 pub(super) struct Turns {
     last: LruCache<String, Last>,
-    /// How much sessions had left when one of them returned last.
-    since: Option<u64>,
 }
 
 impl Default for Turns {
     fn default() -> Self {
-        Self { last: LruCache::new(SESSIONS), since: None }
+        Self { last: LruCache::new(SESSIONS) }
     }
 }
 
@@ -58,16 +56,15 @@ impl Turns {
         Some(others.fold(own, |sum, (_, last)| sum.saturating_add(last.held)))
     }
 
-    /// As many as there will be when this session returns, going by how many there were the last time, or when another one
-    /// returned. `None`: none ever has.
+    /// As many as there will be when this session returns, going by how many there were the last time. `None`: it has not
+    /// returned yet.
     pub(super) fn expected_since(&self, session: &str) -> Option<u64> {
-        self.last.peek(session).and_then(|last| last.since).or(self.since)
+        self.last.peek(session)?.since
     }
 
     /// A turn has ended. Says what it read again, if that is worth mentioning.
     pub(super) fn ended(&mut self, session: &str, turn: &Turn) -> Option<Reread> {
         let since = self.left_since(session);
-        self.since = since.or(self.since);
         let last = Last {
             since,
             story: turn.story.clone(),
@@ -160,7 +157,7 @@ mod tests {
         let left = |name| turns.left_since(name).map(|left| left / held);
         assert_eq!([left("a"), left("b"), left("c"), left("d")], [Some(3), Some(1), Some(2), None]);
         let expected = |name| turns.expected_since(name).map(|left| left / held);
-        assert_eq!([expected("b"), expected("a")], [Some(2); 2], "b returned when c had been there");
+        assert_eq!([expected("b"), expected("a")], [Some(2), None], "b returned when c had been there");
     }
 
     #[test]

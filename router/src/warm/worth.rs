@@ -5,7 +5,7 @@ use std::time::Instant;
 use session_slot_identity::SessionId;
 
 use super::types::{Occasion, SavedState, Source, Story};
-use super::{SLACK, Warm, sharing};
+use super::{SLACK, UNPROVEN, Warm, sharing};
 
 /// Seconds are estimates, and writing wears the disk: a save has to pay by so much.
 const MARGIN: f64 = 1.25;
@@ -42,9 +42,10 @@ impl Warm {
             Occasion::Eviction => (spared, save * waiting),
             // The server may still have it in its RAM cache, from which it comes back at no cost. Only what is
             // proven counts: a save that was needless costs less than a missing one.
-            Occasion::TurnEnd => {
-                (spared * (1.0 - self.ram_hit_later(session)), save * waiting + restoring * chance)
-            }
+            Occasion::TurnEnd => (
+                spared * (1.0 - self.ram_hit_later(session).unwrap_or(UNPROVEN)),
+                save * waiting + restoring * chance,
+            ),
             Occasion::Shared => (self.spared_to_others(session, tokens), save * waiting),
             // Nobody waits, but whoever stops does.
             Occasion::Stop => (spared, save),
@@ -157,7 +158,7 @@ impl Warm {
         if left < self.policy.min_tokens {
             0.0
         } else {
-            self.costs.read_time(lost) * (1.0 - self.ram_hit_later(session))
+            self.costs.read_time(lost) * (1.0 - self.ram_hit_later(session).unwrap_or(0.0))
         }
     }
 
