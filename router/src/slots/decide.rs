@@ -83,7 +83,8 @@ impl SlotTable {
                     unseen |= why == Why::Unseen;
                     foreign |= why == Why::Foreign;
                     // Behind one that waits for a landing nobody may pass: a later start would put the landing off.
-                    let last = landing || self.keeps_room_for(&waiter);
+                    let last =
+                        landing || self.keeps_room_for(&waiter) || self.was_passed_enough(&waiter, why);
                     waiter.waited = true;
                     line[index] = Some(waiter);
                     if last {
@@ -137,6 +138,11 @@ impl SlotTable {
         let surely_foreign = strangers.saturating_sub(self.hidden());
         let hopeless = surely_foreign + self.width(waiter) > self.slots.len();
         waiter.shape.tasks > 1 && !hopeless && !self.goes_after_its_own(waiter)
+    }
+
+    /// It waits for the server to say what its slots hold, and others, to whom that is no matter, have passed it.
+    fn was_passed_enough(&self, waiter: &Waiter, why: Why) -> bool {
+        why == Why::Unseen && waiter.overtaken >= self.policy.queue.overtake
     }
 
     fn decide(&self, waiter: &Waiter, probe: ProbeId, awaits_save: bool, now: Instant) -> Verdict {

@@ -33,7 +33,7 @@ impl Patience {
 /// The queue at one moment.
 pub(super) struct Waiting {
     turns: HashMap<Ticket, u64>,
-    /// The home of their session is idle, on the server and as far as leases go.
+    /// The home of their session is idle, on the server and as far as leases go, and requests need not run one at a time.
     home_is_free: HashSet<Ticket>,
     /// ... and nothing is on its way, and nobody waits for several slots.
     could_go: HashSet<Ticket>,
@@ -61,6 +61,9 @@ impl World {
         let (Reading::Slots(seen), Want::Session(session)) = (reading, &waiter.want) else { return false };
         let table = &self.table;
         let Some(home) = table.home_of(session).map(|slot| slot.0 as usize) else { return false };
+        if table.wants_quiet() {
+            return false;
+        }
         let room = self.server.iter().any(|slot| slot.runs.is_none()) && table.taken() < self.server.len();
         let idle = self.server[home].runs.is_none() && seen.get(home).is_some_and(|slot| !slot.processing);
         let plain = waiter.shape.heeds_slot == Heeds::Yes && table.policy.pin != PinPolicy::Never;
