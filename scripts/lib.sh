@@ -117,6 +117,15 @@ s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 
 is_running() { kill -0 "$1" 2>/dev/null; }
 
+# A PID is used again by the system sooner or later: only a router may be ended. Linux cuts the name to 15 characters,
+# macOS gives the whole path.
+is_router() {
+    local name
+    name="$(ps -ww -o comm= -p "$1" 2>/dev/null)" || return 1
+    name="${name##*/}"
+    [ "${name:0:15}" = session-slot-ro ]
+}
+
 # ended_within PID TENTHS: waits for a process to end, at most so many tenths of a second.
 ended_within() {
     local left="$2"

@@ -54,6 +54,16 @@ port_taken() {
     die "$message"
 }
 
+# stop-router.sh knows of one router only.
+one_router_only() {
+    local pid
+    [ -f "$PID_FILE" ] || return 0
+    pid="$(tr -cd '0-9' <"$PID_FILE")"
+    [ -n "$pid" ] && is_router "$pid" || return 0
+    note "stop it with scripts/stop-router.sh, or start this one from another copy of the project"
+    die "a router that was started here still runs (PID $pid); nothing was started"
+}
+
 # Waits until the router answers or has ended.
 wait_for_answer() {
     local left=300
@@ -86,6 +96,7 @@ start() {
     if "$own_state_dir" && is_default_state_dir "$config"; then set -- --state-dir "$ROOT" "$@"; fi
     address="$(address_from "$config")"
     ! accepts "$address" || port_taken "$address"
+    one_router_only
     [ ! -f "$LOG" ] || lines="$(wc -l <"$LOG")"
     nohup "$BINARY" "$@" >>"$LOG" 2>&1 </dev/null &
     pid=$!

@@ -13,15 +13,6 @@ LONGEST_WAIT_S=3600
 # After so long it is said how to end it at once.
 HINT_AFTER_S=35
 
-# A PID is used again by the system sooner or later: only a router may be ended. Linux cuts the name to 15 characters,
-# macOS gives the whole path.
-is_router() {
-    local name
-    name="$(ps -ww -o comm= -p "$1" 2>/dev/null)" || return 1
-    name="${name##*/}"
-    [ "${name:0:15}" = session-slot-ro ]
-}
-
 if [ ! -f "$PID_FILE" ]; then
     printf 'no router is running here (no %s)\n' "$PID_FILE"
     exit 0

@@ -49,6 +49,7 @@ succeeds() { "$@" >"$WORK/said" 2>&1; }
 fails() { ! "$@" >"$WORK/said" 2>&1; }
 is_absent() { [ ! -e "$1" ]; }
 start() { without_cargo "$COPY/scripts/start-router.sh" --listen "127.0.0.1:$PORT" --upstream "$UPSTREAM" "$@"; }
+start_elsewhere() { PORT="$(free_port)" start; }
 stop() { without_cargo "$COPY/scripts/stop-router.sh"; }
 
 test_nothing_runs() {
@@ -74,6 +75,9 @@ test_second_start() {
     check "the log says so, too" logs "port $PORT is taken"
     check "the first one's PID file is untouched" [ "$(cat "$COPY/router.pid")" = "$PID" ]
     check "the first one still runs" is_running "$PID"
+    check "a second start on another port fails as well" fails start_elsewhere
+    check "it says that one still runs" says "still runs (PID $PID)"
+    check "the first one's PID file is still untouched" [ "$(cat "$COPY/router.pid")" = "$PID" ]
 }
 
 test_stop() {

@@ -43,7 +43,8 @@ impl Advice {
         match self {
             Self::NoSlots => {
                 "llama-server's /slots can't be read, so the router sees neither foreign work nor which caches are \
-                 warm: start it with `--slots`, and give the router its key with --upstream-api-key-file if it has one"
+                 warm: start it with `--slots`, and if it has a key give it to the router with --upstream-api-key-file (of several \
+                 servers: api_key_file in its [[server]])"
                     .to_owned()
             }
             Self::Clears => format!(

@@ -149,7 +149,8 @@ impl Server {
         match reach {
             Reach::Unreachable => warn!(
                 url = self.url,
-                "llama-server can't be reached; requests are answered with 502 until it is"
+                "llama-server can't be reached: start it; until then its requests go to other servers if there are any, or are \
+                 answered with 502"
             ),
             Reach::Loading => info!(url = self.url, "llama-server is loading its model"),
             Reach::NoSlots => self.advise(Advice::NoSlots),
