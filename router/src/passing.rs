@@ -99,8 +99,7 @@ async fn among<'a>(app: &'a App, request: Request, user: Option<&str>) -> Result
     conversation::name_in_stream(&mut request, session.as_ref(), user);
     let stream = conversation::named_in_stream(&request);
     let key = session.as_ref().map(key_of).or(stream.as_deref().map(key_of_stream));
-    let in_query = || request.uri().query().and_then(naming::of_query);
-    let asked = said.and_then(Parsed::model).map(str::to_owned).or_else(in_query);
+    let asked = model_of(said, request.uri());
     let target = app.servers.target(key, asked.as_deref());
     let target = target.ok_or_else(|| app.servers.unknown_model())?;
     // A stream is nowhere else, whatever has become of its server.
@@ -174,6 +173,12 @@ async fn rename(request: &mut Request, text: Option<Text>, model: &str) -> Optio
     request.headers_mut().insert(CONTENT_LENGTH, body.len().into());
     *request.body_mut() = Body::from(body.clone());
     Some(body)
+}
+
+/// The model that a request names, in its body or else in its URI.
+pub(crate) fn model_of(said: Option<&Parsed>, uri: &Uri) -> Option<String> {
+    let in_query = || uri.query().and_then(naming::of_query);
+    said.and_then(Parsed::model).map(str::to_owned).or_else(in_query)
 }
 
 /// The same URI with the model called as its server does; `None`: it names none.

@@ -17,18 +17,11 @@ pub(super) enum Advice {
     WarmDir,
 }
 
-impl Advice {
-    /// All is well as it is; it could be better.
-    pub(super) fn is_an_offer(self) -> bool {
-        matches!(self, Self::SavePath | Self::WarmDir)
-    }
-}
-
 /// What of a server its advice depends on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
-    /// 0: not known.
-    pub(super) slots: u32,
+    /// `None`: not known.
+    pub(super) slots: Option<u32>,
     /// Bytes that its RAM cache would need, if that is known.
     pub(super) ram_needed: Option<u64>,
 }
@@ -37,14 +30,19 @@ pub(super) struct Seen {
 const USUAL_SLOTS: u32 = 4;
 
 impl Advice {
+    /// All is well as it is; it could be better.
+    pub(super) fn is_an_offer(self) -> bool {
+        matches!(self, Self::SavePath | Self::WarmDir)
+    }
+
     /// What to do about it. The figures are those of docs/measurements.md, "Saved states", for six sessions.
     pub(super) fn text(self, seen: Seen) -> String {
-        let slots = if seen.slots == 0 { USUAL_SLOTS } else { seen.slots };
+        let slots = seen.slots.unwrap_or(USUAL_SLOTS);
         match self {
             Self::NoSlots => {
                 "llama-server's /slots can't be read, so the router sees neither foreign work nor which caches are \
-                 warm: start it with `--slots`, and if it has a key give it to the router with --upstream-api-key-file (of several \
-                 servers: api_key_file in its [[server]])"
+                 warm: start it with `--slots`, and if it has a key give it to the router with --upstream-api-key-file (of \
+                 several servers: api_key_file in its [[server]])"
                     .to_owned()
             }
             Self::Clears => format!(
@@ -91,10 +89,10 @@ mod tests {
 
     #[test]
     fn the_flags_fit_the_server() {
-        let seen = Seen { slots: 8, ram_needed: Some(3 << 30) };
+        let seen = Seen { slots: Some(8), ram_needed: Some(3 << 30) };
         assert!(Advice::Clears.text(seen).contains("`--parallel 8 --no-kv-unified`"));
         assert!(Advice::CacheRam.text(seen).contains("; about 3073 would do)"));
-        let unknown = Seen { slots: 0, ram_needed: None };
+        let unknown = Seen { slots: None, ram_needed: None };
         assert!(Advice::Clears.text(unknown).contains("`--parallel 4 --no-kv-unified`"));
         assert!(Advice::CacheRam.text(unknown).contains("`--cache-ram` (in MiB)"));
     }

@@ -213,7 +213,7 @@ impl Server {
     }
 
     fn seen(&self) -> Seen {
-        let slots = self.props.as_ref().and_then(|props| props.total_slots).unwrap_or_default();
+        let slots = self.props.as_ref().and_then(|props| props.total_slots);
         Seen { slots, ram_needed: self.ram_needed }
     }
 

@@ -146,7 +146,7 @@ impl Servers {
             (None, _) => (NoSeat::TimedOut, pace),
             (Some(Refusal::UnknownModel), _) => return self.unknown_model(),
             (Some(Refusal::Down { retry_after }), Eligible::Only(server)) => {
-                (NoSeat::HostDown(Arc::clone(&self.member(*server).name)), retry_after)
+                (self.host_down(*server).why, retry_after)
             }
             (Some(Refusal::Down { retry_after }), _) => (NoSeat::Down, retry_after),
             (Some(Refusal::Crowded { .. }), _) => (NoSeat::Crowded { waiting }, pace),

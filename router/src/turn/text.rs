@@ -8,7 +8,8 @@ use http::Uri;
 use super::large_aside;
 use crate::body::Parsed;
 use crate::chain::{Chain, MEDIA_BYTES};
-use crate::fleet::{Ask, Key, naming};
+use crate::fleet::{Ask, Key};
+use crate::passing::model_of;
 use crate::proxy::App;
 use crate::refusal::Refusal;
 use crate::servers::{fingerprint, key_of, key_of_stream};
@@ -43,8 +44,7 @@ impl Asked {
     /// Reads what a turn says.
     pub(super) async fn of(app: &App, said: Said<'_>) -> Result<Self, Refusal> {
         let Said { body, parsed, uri, is_form, want, stream, shape, user } = said;
-        let in_query = || uri.query().and_then(naming::of_query);
-        let model = parsed.and_then(Parsed::model).map(str::to_owned).or_else(in_query);
+        let model = model_of(parsed, uri);
         if parsed.is_none() && model.is_none() && app.servers.hosts_are_named() {
             return Err(Refusal::ModelUnread);
         }

@@ -37,7 +37,7 @@ impl Quiet {
 
     /// What a turn left has been looked at: so many seconds of reading were lost of it.
     pub(super) fn seen(&mut self, lost: f64) {
-        let share = if lost > 0.0 { (lost / self.turn.unwrap_or(f64::INFINITY)).min(MOST) } else { 0.0 };
+        let share = self.turn.filter(|_| lost > 0.0).map_or(0.0, |turn| (lost / turn).min(MOST));
         self.lost += (share - self.lost) * if self.is_on { LATEST_IF_QUIET } else { LATEST };
         // Let go later than taken up, or it would go to and fro.
         self.is_on = self.lost > if self.is_on { BEARABLE / 4.0 } else { BEARABLE };

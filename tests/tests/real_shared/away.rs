@@ -3,8 +3,8 @@ use serde_json::Value;
 use session_slot_tests::Router;
 use session_slot_tests::valkey::PASSWORD;
 
+use crate::say;
 use crate::stage::{Stage, wait_shared};
-use crate::{say, server_of};
 
 /// How often it said so, but for the moments in which a busy machine was too slow to answer in time.
 fn said(front: &Router, words: &str) -> usize {
@@ -19,8 +19,7 @@ async fn without_it_both_routers_go_on_and_with_it_they_share_again() {
     let stage = Stage::open().await;
     let mut talks = Vec::new();
     for (id, front) in [("s", 0), ("t", 0), ("u", 1)] {
-        let mut talk = stage.talk(id, front);
-        let home = server_of(&talk.say("hello").await);
+        let (talk, home) = stage.begun(id, front).await;
         talks.push((talk, home, front));
     }
     stage.valkey.stop();

@@ -1,8 +1,8 @@
 //! A conversation is at home where the other router put it.
 use serde_json::Value;
 
+use crate::say;
 use crate::stage::{Stage, server};
-use crate::{say, server_of};
 
 #[tokio::test]
 #[ignore = "needs a real Valkey or Redis: scripts/test.sh"]
@@ -10,9 +10,7 @@ async fn a_conversation_goes_on_through_the_other_router_where_it_began() {
     let stage = Stage::open().await;
     let mut talks = Vec::new();
     for id in ["s", "t", "u", "v"] {
-        let mut talk = stage.talk(id, 0);
-        let home = server_of(&talk.say("hello").await);
-        talks.push((talk, home));
+        talks.push(stage.begun(id, 0).await);
     }
     // In another order: one who put them anew, in turn, would put them elsewhere.
     talks.rotate_left(1);
@@ -30,8 +28,7 @@ async fn a_conversation_goes_on_through_the_other_router_where_it_began() {
 #[ignore = "needs a real Valkey or Redis: scripts/test.sh"]
 async fn a_conversation_that_had_to_move_has_moved_for_both_routers() {
     let stage = Stage::open().await;
-    let mut talk = stage.talk("s", 0);
-    let home = server_of(&talk.say("hello").await);
+    let (mut talk, home) = stage.begun("s", 0).await;
     stage.fake(&home).stop().await;
     let other = say(&mut talk, &stage.fronts[0].url()).await;
     assert_ne!(other, home);

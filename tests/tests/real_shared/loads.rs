@@ -30,9 +30,7 @@ async fn the_conversations_of_a_router_that_was_killed_go_on_at_home_through_the
     let stage = Stage::open().await;
     let mut talks = Vec::new();
     for id in ["s", "t", "u"] {
-        let mut talk = stage.talk(id, 0);
-        let home = server_of(&talk.say("hello").await);
-        talks.push((talk, home));
+        talks.push(stage.begun(id, 0).await);
     }
     stage.fronts[0].kill().await;
     talks.rotate_left(1);
@@ -45,8 +43,7 @@ async fn the_conversations_of_a_router_that_was_killed_go_on_at_home_through_the
 #[ignore = "needs a real Valkey or Redis: scripts/test.sh"]
 async fn a_turn_whose_router_is_killed_meanwhile_is_sent_again_through_the_other_one_and_runs_at_home() {
     let stage = Stage::open().await;
-    let mut talk = stage.talk("s", 0);
-    let home = server_of(&talk.say("hello").await);
+    let (mut talk, home) = stage.begun("s", 0).await;
     let turn = tokio::spawn(client::try_send(talk.turn("HOLD:x go on")));
     stage.fake(&home).wait_processing(1).await;
     stage.fronts[0].kill().await;

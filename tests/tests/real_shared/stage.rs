@@ -2,6 +2,8 @@
 use serde_json::Value;
 use session_slot_tests::{FakeLlama, Options, Router, Session, Valkey};
 
+use crate::server_of;
+
 /// All of it.
 pub(crate) struct Stage {
     pub(crate) valkey: Valkey,
@@ -26,6 +28,13 @@ impl Stage {
     /// A conversation that begins at the front of this index.
     pub(crate) fn talk(&self, id: &str, front: usize) -> Session {
         Session::new(&self.fronts[front].url(), id)
+    }
+
+    /// A conversation that has had its first turn, through the front of this index; and the server that it lives at.
+    pub(crate) async fn begun(&self, id: &str, front: usize) -> (Session, String) {
+        let mut talk = self.talk(id, front);
+        let home = server_of(&talk.say("hello").await);
+        (talk, home)
     }
 
     /// Waits until each front shares homes and has seen the other one.

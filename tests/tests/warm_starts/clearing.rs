@@ -70,7 +70,7 @@ async fn a_turn_is_saved_before_the_next_task_is_launched() {
 async fn the_very_first_turn_is_saved_when_it_ends() {
     let stage = Stage::open(short_of_memory()).await;
     stage.first_turns(&["a"]).await;
-    stage.router.wait_status("a saved state", |status| status["server"]["warm"]["saved"] == 1).await;
+    stage.wait_saved(1).await;
     assert_eq!(stage.story(), ["a", "save a"]);
 }
 
@@ -86,13 +86,9 @@ async fn turns_of_a_route_that_may_not_heed_the_slot_are_measured_saved_and_rest
         let answer = client::post_json(format!("{}/v1/messages", stage.router.url()), body.to_string()).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
     };
-    let saved = async |count: u64| {
-        let as_many = |status: &serde_json::Value| status["server"]["warm"]["saved"] == count;
-        stage.router.wait_status(&format!("{count} saved states"), as_many).await;
-    };
     for (id, count) in [("a", 1), ("b", 2), ("c", 3)] {
         say(id, &[]).await;
-        saved(count).await;
+        stage.wait_saved(count).await;
     }
     say("a", &["out0 out1 out2 out3", "and then?"]).await;
     assert_eq!(stage.count("restore a"), 1, "{:?}", stage.story());

@@ -135,6 +135,12 @@ impl Stage {
         self.fake.wait_until(&what, |state| asked_in(state, kind) >= count).await;
     }
 
+    /// Waits until so many states have been saved.
+    pub(crate) async fn wait_saved(&self, count: u64) {
+        let as_many = |status: &Value| status["server"]["warm"]["saved"] == count;
+        self.router.wait_status(&format!("{count} saved states"), as_many).await;
+    }
+
     /// Warnings about saved states.
     pub(crate) fn warnings(&self) -> Vec<Value> {
         let about = |line: &Value| line["message"].as_str().is_some_and(|message| message.contains("state"));
