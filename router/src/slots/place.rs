@@ -22,7 +22,7 @@ impl SlotTable {
     ) -> Verdict {
         match self.home_of(session).map(|home| (home, self.obstacle(home, probe))) {
             Some((home, None)) if self.slots[home.index()].is_warm() => {
-                self.pin_session(home, probe, Placing::Stay, self.was_here(session))
+                self.pin_session(waiter, session, home, probe, Placing::Stay)
             }
             Some((home, None)) => self.fill_and_pin(waiter, session, home, probe, Placing::Stay, now),
             // Another's work is in its slot, so nothing of the session is: with a saved state any slot will do.
@@ -104,7 +104,7 @@ impl SlotTable {
         }
         match source {
             Some(source) => self.pin_restored(slot, source, probe, placing),
-            None => self.pin_session(slot, probe, placing, self.was_here(session)),
+            None => self.pin_session(waiter, session, slot, probe, placing),
         }
     }
 
@@ -112,8 +112,16 @@ impl SlotTable {
     /// state lies in the RAM cache. llama-server looks there only when the named slot is neither empty nor holds
     /// much of the request's beginning (another session's state with the same system prompt does), so a slot that
     /// is not provably the session's own is filled with something else first.
-    fn pin_session(&self, slot: SlotId, probe: ProbeId, placing: Placing, known: bool) -> Verdict {
+    fn pin_session(
+        &self,
+        waiter: &Waiter,
+        session: &SessionId,
+        slot: SlotId,
+        probe: ProbeId,
+        placing: Placing,
+    ) -> Verdict {
         let state = &self.slots[slot.index()];
+        let known = self.was_here(session);
         let fill = |fill: bool| if fill { Fill::Prime } else { Fill::Nothing };
         if self.warm.needs_measure() && !state.is_warm() {
             return self.pin(slot, probe, placing, Fill::Measure, !self.keeps_idle());
@@ -121,8 +129,12 @@ impl SlotTable {
         let (prime, alone) = match (self.policy.pin, self.clears_idle) {
             (PinPolicy::Always | PinPolicy::Never, _) | (_, Some(false)) => (false, false),
             // A session that was never here has nothing in the RAM cache: priming an empty slot for it would make
-            // the server hand it, and so take away, the state of another session with the same system prompt.
-            (_, Some(true)) if !known => (!state.is_empty(), !state.is_empty()),
+            // the server hand it, and so take away, the state of another session with the same system prompt. That
+            // spares it reading the prompt, if the other one has its state in a file, too.
+            (_, Some(true)) if !known => {
+                let prime = !state.is_empty() || self.warm.lends(waiter.story.as_deref());
+                (prime, prime)
+            }
             (_, Some(true)) => (placing == Placing::Settle || !state.is_warm(), true),
             // Not seen yet. Where a session's state can't be, it may have gone to the RAM cache. Where it is, it may go
             // there as soon as anything else starts: alone, what the server does shows before others can suffer from it.

@@ -307,13 +307,14 @@ impl SlotTable {
     /// Takes in what a turn teaches.
     pub(super) fn learn(&mut self, lesson: Lesson, usage: Option<Usage>, now: Instant) {
         let Lesson { session, story, primed, restored, granted_at } = lesson;
-        if usage.is_some() {
-            self.warm.ran(now.saturating_duration_since(granted_at));
-        }
         if let Some(usage) = usage.filter(|_| primed) {
             self.warm.ram_tried(&session, story.as_deref(), usage);
         }
         self.warm.ended(&session, Turn { story, usage, restored }, now);
+        if let Some(usage) = usage {
+            let others = self.slots.len().saturating_sub(1);
+            self.warm.ran(now.saturating_duration_since(granted_at), usage, others);
+        }
     }
 }
 

@@ -26,7 +26,7 @@ mod ram;
 mod returns;
 mod sharing;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod trust;
 mod turns;
 mod types;
@@ -54,6 +54,9 @@ use turns::Turns;
 const SLACK: u64 = 64;
 /// A full disk is tried again after this time, or once something was deleted.
 const FULL_FOR: Duration = Duration::from_secs(5 * 60);
+
+/// Tokens that the server reads at one go, and answers nothing meanwhile (llama-server's `--batch-size`).
+const BATCH: u64 = 2048;
 
 /// The chance that a state is in the server's RAM cache, where nothing shows it.
 const UNPROVEN: f64 = 0.5;
@@ -262,9 +265,13 @@ impl Warm {
         self.effects.extend(self.turns.ended(name, &turn).map(Effect::Reread));
     }
 
-    /// A turn took so long from its start to its end.
-    pub fn ran(&mut self, took: Duration) {
+    /// A turn with this usage took so long from its start to its end; so many others may run beside it.
+    pub fn ran(&mut self, took: Duration, usage: Usage, others: usize) {
         self.quiet.ended(took);
+        if usage.held() >= self.policy.min_tokens && self.costs.measured().read.is_some() {
+            let batch = self.costs.read_time(usage.prompt().min(BATCH));
+            self.quiet.foretell(others, batch, self.costs.read_time(usage.held()));
+        }
     }
 
     /// What `session` has just left in its slot has been looked at, on a server that clears idle slots. `cleared`: it was
@@ -345,6 +352,13 @@ impl Warm {
     /// The chance that what `session` has just left will be there when it returns, if anything shows it.
     fn ram_hit_later(&self, session: &str) -> Option<f64> {
         self.ram.proven(self.costs.bytes_of(self.turns.expected_since(session)?))
+    }
+
+    /// A new session that says `story` had better start from what another one's turn left in the RAM cache, where the server
+    /// finds it: it begins alike, and whoever would so lose it has it in a file.
+    #[must_use]
+    pub fn lends(&self, story: Option<&Story>) -> bool {
+        story.is_some_and(|story| self.is_on() && self.lends_safely(story))
     }
 
     /// A turn of `session` that says `story` went back to the RAM cache for its state. What its last prompt had must be

@@ -3,7 +3,8 @@
 //! There, any start clears every slot that is idle at that moment. A turn that ends while another request is on its way
 //! is cleared before its state can be saved: the request can't be called back. How often that happens depends on how long
 //! a request takes to get there, which is one batch of the server: milliseconds on a GPU, a second or more on a processor.
-//! Where what is lost so outweighs what running side by side gains, nothing is sent while anything runs.
+//! Where what is lost so outweighs what running side by side gains, nothing is sent while anything runs. How fast the server
+//! reads tells how long a batch takes, so the first turn shows what to expect; what is then seen corrects it.
 
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ pub(super) struct Quiet {
     turn: Option<f64>,
     /// The share of it that is lost.
     lost: f64,
+    /// The loss of a turn has been looked at: nothing is foretold any more.
+    is_seen: bool,
     is_on: bool,
 }
 
@@ -35,10 +38,23 @@ impl Quiet {
         *turn += (took - *turn) * LATEST;
     }
 
+    /// Before any loss could be looked at: what to expect where so many other requests start while a turn runs, each of
+    /// them `batch` seconds on its way at most, and so many seconds of reading are lost if the turn ends meanwhile.
+    pub(super) fn foretell(&mut self, others: usize, batch: f64, lost: f64) {
+        let Some(turn) = self.turn.filter(|turn| !self.is_seen && *turn > 0.0) else { return };
+        let chance = (others as f64 * batch / 2.0 / turn).min(1.0);
+        self.take(chance * (lost / turn).min(MOST));
+    }
+
     /// What a turn left has been looked at: so many seconds of reading were lost of it.
     pub(super) fn seen(&mut self, lost: f64) {
         let share = self.turn.filter(|_| lost > 0.0).map_or(0.0, |turn| (lost / turn).min(MOST));
-        self.lost += (share - self.lost) * if self.is_on { LATEST_IF_QUIET } else { LATEST };
+        self.is_seen = true;
+        self.take(self.lost + (share - self.lost) * if self.is_on { LATEST_IF_QUIET } else { LATEST });
+    }
+
+    fn take(&mut self, lost: f64) {
+        self.lost = lost;
         // Let go later than taken up, or it would go to and fro.
         self.is_on = self.lost > if self.is_on { BEARABLE / 4.0 } else { BEARABLE };
     }
@@ -70,6 +86,24 @@ mod tests {
             "a tenth of every third turn"
         );
         assert!(!after(2, |turn| if turn == 0 { 4.0 } else { 0.0 }).is_on(), "one may be chance");
+    }
+
+    fn foretold(turn: u64, batch: f64, lost: f64) -> Quiet {
+        let mut quiet = Quiet::default();
+        quiet.ended(Duration::from_secs(turn));
+        quiet.foretell(3, batch, lost);
+        quiet
+    }
+
+    #[test]
+    fn where_a_batch_takes_seconds_they_do_so_from_the_first_turn_on_and_until_nothing_was_lost_for_long() {
+        assert!(foretold(4, 3.0, 3.0).is_on(), "a processor, which reads for most of a turn");
+        assert!(!foretold(20, 0.5, 10.0).is_on(), "a GPU, which reads 30,000 tokens in half of it");
+        assert!(!foretold(60, 3.0, 3.0).is_on(), "a processor that mostly writes");
+        let mut quiet = foretold(4, 3.0, 3.0);
+        (0..300).for_each(|_| quiet.seen(0.0));
+        quiet.foretell(3, 3.0, 3.0);
+        assert!(!quiet.is_on(), "what has been seen counts, not what was foretold");
     }
 
     #[test]

@@ -48,6 +48,11 @@ impl Turns {
         self.last.peek(session)
     }
 
+    /// The last turns of all sessions, the latest first.
+    pub(super) fn latest_first(&self) -> impl Iterator<Item = (&str, &Last)> {
+        self.last.iter().map(|(session, last)| (session.as_str(), last))
+    }
+
     /// Tokens that sessions have left since the last turn of this one, what it left itself included; each session counts
     /// once. `None`: it has had no turn.
     pub(super) fn left_since(&self, session: &str) -> Option<u64> {

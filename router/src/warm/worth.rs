@@ -162,6 +162,31 @@ impl Warm {
         }
     }
 
+    /// See [`Warm::lends`].
+    pub(super) fn lends_safely(&self, story: &Story) -> bool {
+        let (mut lends, mut since) = (false, 0);
+        for (session, last) in self.turns.latest_first() {
+            since += self.costs.bytes_of(last.held);
+            if self.ram.hoped(since) < UNPROVEN {
+                break;
+            }
+            let Some(other) = last.story.as_deref() else { continue };
+            let shared = (last.prompt as f64 * other.chain.share(story.chain.common(&other.chain))) as u64;
+            // The server leaves such a state where it is.
+            if shared <= SLACK || !sharing::is_enough(shared, last.held) {
+                continue;
+            }
+            // What is too short for a file soon is no more.
+            let kept = self.covering(session).map_or(0, |(_, tokens)| tokens);
+            let is_safe = last.held < self.policy.min_tokens || last.held <= kept + SLACK;
+            if !is_safe || !sharing::may_share(other.user.as_deref(), story, self.policy.share) {
+                return false;
+            }
+            lends = true;
+        }
+        lends
+    }
+
     /// Seconds of reading that `story` is spared by what a turn that says `other` leaves.
     pub(super) fn seconds_shared(&self, story: &Story, other: &Story) -> f64 {
         let common = story.chain.common(&other.chain);

@@ -52,6 +52,26 @@ async fn sessions_whose_states_the_ram_cache_can_not_hold_find_them_again() {
 }
 
 #[tokio::test]
+async fn a_beginning_too_short_for_a_file_comes_from_the_ram_cache_and_whose_it_was_finds_its_state_again() {
+    let stage = taught(Options::default_settings()).await;
+    let ids = ["a", "b", "c", "d", "e", "f"];
+    let mut talks = ids.map(|id| (stage.talk(id).system(&words("system", 90)), id));
+    for turn in 0..3 {
+        for (talk, id) in &mut talks {
+            let found = reused(&talk.say(&words(&format!("{id}-{turn}-"), 50)).await);
+            let expected = if turn == 0 { 90 } else { 90 + 53 + (turn as u64 - 1) * 54 };
+            let is_first = turn == 0 && *id == "a";
+            assert_eq!(
+                found,
+                if is_first { 0 } else { expected },
+                "turn {turn} of {id}: {:?}",
+                stage.story()
+            );
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_turn_is_saved_before_the_next_task_is_launched() {
     let stage = taught(short_of_memory()).await;
     let mut talks = talks(&stage, &["a", "b", "c", "d"]);

@@ -1,5 +1,6 @@
 //! Single scenes: one rule of the table each.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -316,6 +317,25 @@ fn on_a_server_that_clears_idle_slots_a_cold_session_is_primed_and_a_warm_one_pi
     );
     let (of_d, _, launch) = world.turn("d");
     assert_eq!(launch, plain(of_d.0), "a new session has nothing in the RAM cache");
+}
+
+#[test]
+fn a_new_session_is_primed_where_another_one_that_began_alike_loses_nothing_by_it() {
+    let mut world = World::clearing(4);
+    world.said = Some(HashMap::new());
+    world.warm_up();
+    for name in ["s0", "s1"] {
+        world.turn(name);
+    }
+    assert_eq!(world.table.snapshot(world.now).clears_idle, Some(true));
+    assert_eq!(
+        world.turn("s2").2.fill(),
+        Fill::Prime,
+        "s0 left what s2 begins with, and is too short for a file"
+    );
+    assert_eq!(world.turn("other").2.fill(), Fill::Prime, "s1 is of the same agent");
+    world.said = None;
+    assert_eq!(world.turn("s4").2.fill(), Fill::Nothing, "nobody knows what it says");
 }
 
 #[test]

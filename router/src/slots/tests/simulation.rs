@@ -33,6 +33,7 @@ pub(super) struct Simulation {
     /// Requests that may go on without their client.
     resumable: HashSet<Ticket>,
     random: Random,
+    sessions: usize,
     probe: Probe,
     waiting: Vec<Ticket>,
     /// Granted requests whose client is still there, in whatever stage.
@@ -65,7 +66,7 @@ impl Simulation {
             ..Queue::default()
         };
         let evict = [Evict::Lru, Evict::Cost][random.below(2)];
-        let warm = warm::Policy { min_tokens: 1, ..warm::Policy::default() };
+        let warm = warm::Policy { min_tokens: [1, 1, 130][random.below(3)], ..warm::Policy::default() };
         let policy = Policy { pin, concurrent, queue, evict, warm, ..Policy::default() };
         let mut world = World::under(1 + random.below(5), policy);
         world.clears_idle = random.below(2) == 0;
@@ -73,12 +74,15 @@ impl Simulation {
         if random.below(2) == 0 {
             world.warm_up();
         }
+        world.said = (random.below(2) == 0).then(HashMap::new);
+        let sessions = [7, 7, 25][random.below(3)];
         Self {
             world,
             foreign: true,
             left: HashSet::new(),
             resumable: HashSet::new(),
             random,
+            sessions,
             probe: Probe::None,
             waiting: Vec::new(),
             live: Vec::new(),
@@ -120,7 +124,7 @@ impl Simulation {
         let want = match self.random.below(8) {
             0 => Want::Anonymous,
             1 => Want::Named(self.random.below(9) as i64 - 3),
-            _ => turn(&format!("s{}", self.random.below(7))),
+            _ => turn(&format!("s{}", self.random.below(self.sessions))),
         };
         let tasks = if self.random.below(6) == 0 { 2 + self.random.below(3) as u32 } else { 1 };
         let heeds = [Heeds::Yes, Heeds::Yes, Heeds::Yes, Heeds::Yes, Heeds::Perhaps, Heeds::No];

@@ -1,6 +1,7 @@
 //! A model of llama-server's slots that the table's grants act on, one step at a time.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use session_slot_identity::SessionId;
@@ -12,7 +13,8 @@ use crate::slots::{
     Reading, Refusal, SeenSlot, Shape, SlotId, SlotTable, Start, Ticket, Want,
 };
 use crate::usage::Usage;
-use crate::warm::Effect;
+use crate::warm::tests::story;
+use crate::warm::{Effect, Story};
 
 const FIVE_MINUTES: Duration = Duration::from_secs(5 * 60);
 
@@ -60,6 +62,8 @@ pub(super) struct World {
     pub(super) measures: bool,
     /// The table knows which server this is.
     server_is_known: bool,
+    /// How often each session has asked, if its requests have a text: every other session is of the same agent.
+    pub(super) said: Option<HashMap<SessionId, usize>>,
     patience: Patience,
     witness: Witness,
 }
@@ -83,6 +87,11 @@ pub(super) fn session(name: &str) -> SessionId {
 
 pub(super) fn turn(name: &str) -> Want {
     Want::Session(session(name))
+}
+
+/// Sessions of one agent begin alike.
+pub(super) fn agent_of(session: &SessionId) -> &'static str {
+    if session.as_str().ends_with(['0', '2', '4', '6']) { "the even agent" } else { "the odd agent" }
 }
 
 /// The end of an answer that left so many tokens in its slot.
@@ -124,6 +133,7 @@ impl World {
             warm: false,
             measures: false,
             server_is_known: true,
+            said: None,
             patience: Patience::default(),
             witness: Witness::default(),
         }
@@ -255,13 +265,25 @@ impl World {
     }
 
     pub(super) fn try_enqueue(&mut self, want: Want, shape: Shape) -> Result<Ticket, Refusal> {
-        let ticket = self.table.enqueue(want.clone(), shape, None, self.now)?;
+        let story = self.says(&want);
+        let ticket = self.table.enqueue(want.clone(), shape, story, self.now)?;
         self.shapes.insert(ticket, shape);
         if let Want::Session(session) = want {
             self.witness.seen.insert(session.clone(), self.now);
             self.witness.asking.insert(ticket, session);
         }
         Ok(ticket)
+    }
+
+    /// What a request says: what its agent always begins with, and all that its session has said so far.
+    fn says(&mut self, want: &Want) -> Option<Arc<Story>> {
+        let (said, session) = (self.said.as_mut()?, want.session()?);
+        let turns = said.entry(session.clone()).or_default();
+        *turns += 1;
+        let turns: Vec<String> = (0..*turns).map(|turn| format!("{session} says {turn}")).collect();
+        // Every now and then it says something else.
+        let agent = agent_of(session).repeat(if turns.len() % 5 == 4 { 1 } else { 2 });
+        Some(Arc::new(story(&agent, &turns.iter().map(String::as_str).collect::<Vec<_>>())))
     }
 
     /// Enqueues and settles; the grant, if there was one.

@@ -26,7 +26,7 @@ pub(super) fn chain(system: &str, messages: &[&str]) -> Chain {
 }
 
 /// As [`chain`], of a client without a key.
-pub(super) fn story(system: &str, messages: &[&str]) -> Story {
+pub(crate) fn story(system: &str, messages: &[&str]) -> Story {
     Story { chain: chain(system, messages), user: None }
 }
 

@@ -113,6 +113,52 @@ fn nobody_waits_where_sessions_begin_each_in_their_own_way() {
     assert!(!awaits(&server));
 }
 
+/// A beginning of some 400 tokens, too short for a file, and a first message.
+fn short(message: &str) -> Story {
+    story(&long("agent", 1600), &[&long(message, 800)])
+}
+
+#[test]
+fn a_short_beginning_comes_from_the_ram_cache_where_nobody_loses_a_state_by_it() {
+    let mut server = Server::small();
+    let lends = |server: &Server, story: &Story| server.warm.lends(Some(story));
+    assert!(!lends(&server, &short("two")), "nobody has begun so");
+    server.turn("a", short("one"), usage(600, 0));
+    assert!(!lends(&server, &short("two")), "what a left there is in no file");
+    server.save("a");
+    assert!(server.source("b", &short("two")).is_none(), "400 tokens are not worth a file");
+    assert!(lends(&server, &short("two")));
+    assert!(!lends(&server, &story(&long("another", 1600), &["two"])) && !server.warm.lends(None));
+    server.turn("c", short("three"), usage(900, 0));
+    assert!(!lends(&server, &short("two")), "the server might take what c left");
+}
+
+#[test]
+fn what_is_too_short_for_a_file_is_lent_and_what_is_mostly_something_else_left_alone() {
+    let mut server = Server::small();
+    server.turn("a", story(&long("agent", 1600), &[&long("one", 200)]), usage(450, 0));
+    assert!(server.warm.lends(Some(&short("two"))));
+    let mut server = Server::small();
+    server.turn("a", story(&long("agent", 1600), &[&long("one", 2400)]), usage(1000, 0)).save("a");
+    assert!(!server.warm.lends(Some(&short("two"))), "llama-server would not touch it");
+}
+
+#[test]
+fn what_another_user_left_in_the_ram_cache_is_not_asked_for() {
+    let mut server = Server::small();
+    server.turn("ann/a", of("ann", short("one")), usage(600, 0)).save("ann/a");
+    assert!(server.warm.lends(Some(&of("ann", short("two")))));
+    assert!(!server.warm.lends(Some(&of("bob", short("two")))));
+}
+
+#[test]
+fn what_the_ram_cache_has_no_room_for_is_not_looked_for_there() {
+    let mut server = Server::small();
+    server.turn("a", short("one"), usage(600, 0)).save("a");
+    server.warm.ram_tried(&session("a"), Some(&short("one")), usage(600, 0));
+    assert!(!server.warm.lends(Some(&short("two"))));
+}
+
 #[test]
 fn everybody_starts_from_everything_where_the_user_wants_it_so() {
     let policy = Policy { share: Share::All, ..Policy::default() };
