@@ -32,6 +32,7 @@ mod aside;
 mod begin;
 pub mod body;
 pub mod chain;
+pub mod command_line;
 pub mod config;
 mod conversation;
 mod dialect;

@@ -36,10 +36,11 @@ fn mentions(folders: &[&str], words: &[&str]) -> Vec<String> {
     found.collect()
 }
 
-const PURE: [&str; 11] = [
+const PURE: [&str; 12] = [
     "identity/src",
     "src/body",
     "src/chain",
+    "src/command_line.rs",
     "src/events.rs",
     "src/fleet",
     "src/fullness.rs",

@@ -1,12 +1,10 @@
 //! Whether a llama-server's slots share its KV memory, as its command line or the number of its slots tells: no page of
 //! it says so. docs/kv-memory.md has the whole rule.
 
+use crate::command_line::{CommandLine, spelled};
+
 /// Where llama-server leaves the number of slots to itself, it takes so many, and they share the memory.
 const AUTOMATIC_SLOTS: u32 = 4;
-/// What the program is called, whatever the folder it is in.
-const PROGRAM: &str = "llama-server";
-/// `llama serve` is the same program.
-const COMMAND: (&str, &str) = ("llama", "serve");
 
 /// What a command line or an environment says about slots and their memory; later words beat earlier ones.
 #[derive(Debug, Default, Clone, Copy)]
@@ -19,18 +17,10 @@ struct Said {
 }
 
 /// What the command line of the process that serves, and its environment, say: whether its slots share the memory in
-/// such a way that it can run full. `None` if it is no llama-server.
+/// such a way that it can run full.
 #[must_use]
-pub fn shared(args: &[String], env: &[(String, String)]) -> Option<bool> {
-    let words = words_of_a_server(args)?;
-    let said = said_by(words).or(said_in(env));
-    Some(said.shares())
-}
-
-/// Whether it is the command line of a llama-server.
-#[must_use]
-pub fn is_server(args: &[String]) -> bool {
-    words_of_a_server(args).is_some()
+pub fn shared(line: &CommandLine) -> bool {
+    said_by(line.words()).or(said_in(line)).shares()
 }
 
 /// What so many slots make likely, where no command line is known: four are llama-server's own choice, with which they
@@ -67,25 +57,11 @@ impl Said {
     }
 }
 
-/// The words behind the program's name, if it is a llama-server.
-fn words_of_a_server(args: &[String]) -> Option<&[String]> {
-    let (program, words) = args.split_first()?;
-    let name = program.rsplit(['/', '\\']).next()?;
-    let name = name.strip_suffix(".exe").unwrap_or(name);
-    match words.split_first() {
-        _ if name == PROGRAM => Some(words),
-        Some((command, words)) if (name, &**command) == COMMAND => Some(words),
-        _ => None,
-    }
-}
-
 fn said_by(words: &[String]) -> Said {
     let mut said = Said::default();
     let mut words = words.iter();
     while let Some(word) = words.next() {
-        // As llama-server does: `--kv_unified` is the same.
-        let option = if word.starts_with("--") { word.replace('_', "-") } else { word.clone() };
-        match &*option {
+        match &*spelled(word) {
             "-kvu" | "--kv-unified" => said.unified = Some(true),
             "-no-kvu" | "--no-kv-unified" => said.unified = Some(false),
             "-np" | "--parallel" => said.parallel = words.next().and_then(|value| value.parse().ok()),
@@ -97,8 +73,8 @@ fn said_by(words: &[String]) -> Said {
     said
 }
 
-fn said_in(env: &[(String, String)]) -> Said {
-    let text = |wanted: &str| env.iter().find(|(name, _)| name == wanted).map(|(_, value)| &**value);
+fn said_in(line: &CommandLine) -> Said {
+    let text = |name| line.variable(name);
     let number = |name| text(name)?.parse().ok();
     // Whatever its value is.
     let refused = text("LLAMA_ARG_NO_KV_UNIFIED").map(|_| false);
@@ -121,17 +97,14 @@ fn truth(text: &str) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command_line;
 
     fn told(line: &str) -> Option<bool> {
         told_with(line, "")
     }
 
-    fn told_with(line: &str, env: &str) -> Option<bool> {
-        let args: Vec<_> = line.split(' ').map(str::to_owned).collect();
-        let pairs = env.split(' ').filter_map(|pair| pair.split_once('='));
-        let env: Vec<_> =
-            pairs.map(|(name, value)| (format!("LLAMA_ARG_{name}"), value.to_owned())).collect();
-        shared(&args, &env)
+    fn told_with(line: &str, variables: &str) -> Option<bool> {
+        command_line::tests::told(line, variables).map(|line| shared(&line))
     }
 
     #[test]
@@ -171,16 +144,6 @@ mod tests {
         assert_eq!(told("llama-server --kv-unified-per-slot 1000 -c 3999"), Some(true));
         assert_eq!(told("llama-server --kv-unified-per-slot 0"), Some(true));
         assert_eq!(told_with("llama-server", "KV_UNIFIED_PER_SLOT=1000 CTX_SIZE=8000"), Some(false));
-    }
-
-    #[test]
-    fn other_programs_tell_nothing() {
-        for line in
-            ["", "python server.py -np 4", "session-slot-router", "llama run -np 4", "llama", "llama-server2"]
-        {
-            assert_eq!(told(line), None, "{line}");
-        }
-        assert_eq!(shared(&[], &[]), None);
     }
 
     #[test]

@@ -20,7 +20,6 @@ mod ask;
 mod build;
 mod catalog;
 mod homes;
-mod listening;
 mod member;
 mod poll;
 mod room;

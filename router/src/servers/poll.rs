@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
-use super::listening::command_line;
 use super::{Member, Servers};
 use crate::fleet::{Facts, ServerId, kv};
 use crate::upstream::{Health, Upstream};
@@ -112,8 +111,8 @@ impl Seen {
 /// Whether a server's slots share their memory: as its command line says, if it can be seen, else as the number of its
 /// slots makes likely.
 async fn is_shared(upstream: &Upstream, slots: Option<u32>) -> Option<bool> {
-    let said = command_line(upstream.authority()).await;
-    said.and_then(|(args, env)| kv::shared(&args, &env)).or(slots.map(kv::likely_shared))
+    let said = upstream.command_line().await;
+    said.map(|line| kv::shared(&line)).or(slots.map(kv::likely_shared))
 }
 
 #[cfg(test)]

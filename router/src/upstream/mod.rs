@@ -5,6 +5,7 @@
 //! * `states`: what a slot holds is primed, saved, restored and erased.
 
 mod info;
+mod listening;
 mod states;
 
 use std::time::Duration;

@@ -1,19 +1,25 @@
-//! The command line of the llama-server that listens at an address of this machine, which alone says how its slots share
-//! their memory. Nothing of it is ever logged: there may be keys in it.
+//! The command line of the llama-server that listens at an address of this machine.
 
 use std::net::IpAddr;
 
+use super::Upstream;
 use crate::aside::aside;
+use crate::command_line::CommandLine;
 
-/// The arguments of a process, and those of its variables that llama-server reads.
-pub(super) type CommandLine = (Vec<String>, Vec<(String, String)>);
+impl Upstream {
+    /// Its command line and those of its variables that llama-server reads, which alone say how its slots share their
+    /// memory, and the types of its cache. `None` where it can't be seen.
+    pub(crate) async fn command_line(&self) -> Option<CommandLine> {
+        command_line(self.authority()).await
+    }
+}
 
 /// The command line of the llama-server at `authority` (`host:port`). `None` if it is on another machine, in another
 /// container, of another user, or another program, and on systems without `/proc`. Host names but `localhost` are not
 /// looked up.
 ///
 /// It goes through the processes of this machine on a thread of its own: milliseconds.
-pub(super) async fn command_line(authority: &str) -> Option<CommandLine> {
+async fn command_line(authority: &str) -> Option<CommandLine> {
     let (ip, port) = address(authority)?;
     aside(move || own(ip).then(|| process::listening_at(ip, port))?).await
 }
@@ -38,8 +44,7 @@ mod process {
     use procfs::net::{TcpNetEntry, TcpState};
     use procfs::process::{FDTarget, Process};
 
-    use super::CommandLine;
-    use crate::fleet::kv;
+    use crate::command_line::{CommandLine, is_server};
 
     /// What of its environment a llama-server reads.
     const VARIABLES: &str = "LLAMA_ARG_";
@@ -55,8 +60,8 @@ mod process {
         }
         procfs::process::all_processes().ok()?.flatten().find_map(|process| {
             // The cheaper question first, and no look into other programs.
-            let args = process.cmdline().ok().filter(|args| kv::is_server(args))?;
-            holds(&process, &sockets).then(|| (args, variables(&process)))
+            let args = process.cmdline().ok().filter(|args| is_server(args))?;
+            holds(&process, &sockets).then(|| CommandLine::of(&args, variables(&process)))?
         })
     }
 
@@ -144,10 +149,10 @@ mod tests {
         let other = command_line("127.0.0.1:1").await;
         child.kill().unwrap();
         child.wait().unwrap();
-        let (args, variables) = found.unwrap();
-        assert_eq!(args, ["/opt/llama-server", "1000"]);
-        assert!(variables.contains(&("LLAMA_ARG_N_PARALLEL".to_owned(), "2".to_owned())));
-        assert!(variables.iter().all(|(name, _)| name.starts_with("LLAMA_ARG_")), "nothing else is read");
+        let found = found.unwrap();
+        assert_eq!(found.words(), ["1000"]);
+        assert_eq!(found.variable("LLAMA_ARG_N_PARALLEL"), Some("2"));
+        assert_eq!(found.variable("SECRET"), None, "nothing else is read");
         assert_eq!(other, None);
     }
 }
