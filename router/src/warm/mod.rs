@@ -48,7 +48,7 @@ use quiet::Quiet;
 use ram::Ram;
 use returns::Returns;
 use trust::{Trust, Verdict};
-use turns::Turns;
+use turns::{Last, Turns};
 
 /// llama-server reads the last few tokens again even of what it has; fewer than this tell nothing.
 const SLACK: u64 = 64;
@@ -252,17 +252,20 @@ impl Warm {
         self.clock = Some(now);
         let name = session.as_str();
         self.returns.ended(name, now);
+        let known = self.turns.last(name).is_some();
+        let saved = self.catalog.own(name).max_by_key(|state| state.id).filter(|_| !known);
+        let earlier = saved.map(|state| Last::of(state));
         if let Some(usage) = turn.usage {
             self.costs.turn(usage, turn.story.as_ref().map(|story| story.chain.len()));
         }
         if let Some((state, usage)) = turn.restored.zip(turn.usage) {
             self.judge(name, state, turn.story.as_deref(), usage);
         }
-        let is_new = self.turns.last(name).is_none() && self.catalog.own(name).next().is_none();
+        let is_new = !known && earlier.is_none();
         if let Some(story) = turn.story.as_ref().filter(|_| is_new) {
             self.preambles.began(&story.chain);
         }
-        self.effects.extend(self.turns.ended(name, &turn).map(Effect::Reread));
+        self.effects.extend(self.turns.ended(name, &turn, earlier).map(Effect::Reread));
     }
 
     /// A turn with this usage took so long from its start to its end; so many others may run beside it.

@@ -10,7 +10,7 @@ use crate::chain::first_difference;
 use crate::usage::Usage;
 
 use super::SLACK;
-use super::types::{Cause, Reread, Story, Turn};
+use super::types::{Cause, Reread, SavedState, Story, Turn};
 
 const SESSIONS: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 /// Less than this part of a prompt read again is nothing to speak of.
@@ -28,6 +28,15 @@ pub(super) struct Last {
     since: Option<u64>,
     /// That saving it would not pay has been counted.
     pub(super) not_worth: Cell<bool>,
+}
+
+impl Last {
+    /// The turn that left what was saved.
+    pub(super) fn of(state: &SavedState) -> Self {
+        let user = state.user.as_deref().map(Arc::from);
+        let story = Story { chain: state.chain.clone(), user };
+        Self { story: Some(Arc::new(story)), prompt: state.prompt, held: state.tokens, ..Self::default() }
+    }
 }
 
 /// The last turns of the sessions.
@@ -67,8 +76,9 @@ impl Turns {
         self.last.peek(session)?.since
     }
 
-    /// A turn has ended. Says what it read again, if that is worth mentioning.
-    pub(super) fn ended(&mut self, session: &str, turn: &Turn) -> Option<Reread> {
+    /// A turn has ended. Says what it read again, if that is worth mentioning; `earlier` is the last turn if that was in an
+    /// earlier run of the router.
+    pub(super) fn ended(&mut self, session: &str, turn: &Turn, earlier: Option<Last>) -> Option<Reread> {
         let since = self.left_since(session);
         let last = Last {
             since,
@@ -77,7 +87,7 @@ impl Turns {
             held: turn.usage.map_or(0, |usage| usage.held()),
             not_worth: Cell::new(false),
         };
-        let before = self.last.put(session.to_owned(), last)?;
+        let before = self.last.put(session.to_owned(), last).or(earlier)?;
         reread(session, &before, turn.story.as_deref()?, turn.usage?)
     }
 }
@@ -109,15 +119,15 @@ mod tests {
 
     fn cause(turns: &[Turn]) -> Option<Cause> {
         let mut all = Turns::default();
-        let reports = turns.iter().map(|turn| all.ended("a", turn));
+        let reports = turns.iter().map(|turn| all.ended("a", turn, None));
         reports.last().flatten().map(|reread| reread.cause)
     }
 
     #[test]
     fn a_turn_that_goes_on_where_the_last_one_ended_and_reads_everything_has_lost_its_cache() {
         let mut turns = Turns::default();
-        assert_eq!(turns.ended("a", &turn(&["one"], 2000, 0)), None);
-        let reread = turns.ended("a", &turn(&["one", "two", "three"], 2500, 0));
+        assert_eq!(turns.ended("a", &turn(&["one"], 2000, 0), None), None);
+        let reread = turns.ended("a", &turn(&["one", "two", "three"], 2500, 0), None);
         let expected =
             Reread { session: "a".to_owned(), computed: 2500, cached: 0, before: 2000, cause: Cause::Lost };
         assert_eq!(reread, Some(expected));
@@ -156,7 +166,7 @@ mod tests {
     fn what_sessions_have_left_since_a_turn_counts_each_of_them_once() {
         let mut turns = Turns::default();
         for name in ["a", "b", "c", "b"] {
-            turns.ended(name, &turn(&["one"], 2000, 0));
+            turns.ended(name, &turn(&["one"], 2000, 0), None);
         }
         let held = turns.last("a").expect("a turn").held;
         let left = |name| turns.left_since(name).map(|left| left / held);
@@ -168,7 +178,7 @@ mod tests {
     #[test]
     fn what_a_turn_left_is_its_prompt_and_its_answer_but_the_last_token() {
         let mut turns = Turns::default();
-        turns.ended("a", &turn(&["one"], 2000, 100));
+        turns.ended("a", &turn(&["one"], 2000, 100), None);
         let last = turns.last("a").expect("a turn");
         assert_eq!((last.prompt, last.held), (2100, 2109));
     }

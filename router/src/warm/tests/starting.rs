@@ -1,7 +1,8 @@
 //! Which state a request starts from, and which ones go when there is no room.
 
 use super::{LAYOUT, Server, long, session, story, usage};
-use crate::warm::{Effect, Occasion, Policy, SaveError, Share, Standing, StateId, Story};
+use crate::chain::Part;
+use crate::warm::{Cause, Effect, Occasion, Policy, SaveError, Share, Standing, StateId, Story};
 
 fn of(user: &str, story: Story) -> Story {
     Story { user: Some(user.into()), ..story }
@@ -255,4 +256,24 @@ fn states_of_an_earlier_run_are_used_again_on_the_same_server_only() {
         assert!(later.warm.begin(&session("b"), 1000, later.now) > row.id);
         assert_eq!(later.warm.snapshot().standing, Standing::On);
     }
+}
+
+#[test]
+fn the_first_turn_of_a_later_run_is_told_apart_from_what_an_earlier_one_saved() {
+    let mut server = Server::small();
+    server.turn("a", story("agent", &["hello"]), usage(1394, 0)).save("a");
+    let effects = server.warm.take_effects();
+    let Some(Effect::Register(row)) = effects.first() else { panic!("{effects:?}") };
+    let later = |said: Story| {
+        let mut later = Server::small();
+        later.warm.load(vec![row.clone()], later.now);
+        later.turn("a", said, usage(1394, 0));
+        let effects = later.warm.take_effects();
+        effects.into_iter().find_map(|effect| match effect {
+            Effect::Reread(reread) => Some((reread.before, reread.cause)),
+            _ => None,
+        })
+    };
+    assert_eq!(later(story("other", &["hello"])), Some((1394, Cause::Changed(Part::System))));
+    assert_eq!(later(story("agent", &["hello", "hi"])), Some((1394, Cause::Lost)));
 }
