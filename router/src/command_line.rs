@@ -37,9 +37,9 @@ impl CommandLine {
     #[must_use]
     pub fn cache_types(&self) -> String {
         let said = |short, long, variable| {
-            let words = self.words.windows(2).filter(|pair| pair[0] == short || spelled(&pair[0]) == long);
-            let last = words.last().map(|pair| &*pair[1]);
-            last.or(self.variable(variable)).unwrap_or(USUAL_TYPE).to_ascii_lowercase()
+            let mut pairs = self.words.windows(2).rev();
+            let last = pairs.find(|pair| pair[0] == short || spelled(&pair[0]) == long);
+            last.map(|pair| &*pair[1]).or(self.variable(variable)).unwrap_or(USUAL_TYPE).to_ascii_lowercase()
         };
         let keys = said("-ctk", "--cache-type-k", "LLAMA_ARG_CACHE_TYPE_K");
         format!("{keys}/{}", said("-ctv", "--cache-type-v", "LLAMA_ARG_CACHE_TYPE_V"))

@@ -159,7 +159,7 @@ impl Lease {
     pub(crate) fn slot_shown(&self) -> Option<SlotSnapshot> {
         let state = self.dispatch.lock();
         let slot = state.table.location(self.id)?;
-        state.table.snapshot(Instant::now()).slots.into_iter().find(|shown| shown.slot == slot)
+        state.table.slot(slot)
     }
 
     /// The server has answered with an error instead of running the request.

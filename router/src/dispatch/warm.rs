@@ -72,8 +72,7 @@ impl State {
     }
 
     fn save_limit(&mut self, slot: SlotId) -> Duration {
-        let slots = self.table.snapshot(Instant::now()).slots;
-        let tokens = slots.get(slot.0 as usize).and_then(|shown| shown.tokens).unwrap_or(0);
+        let tokens = self.table.slot(slot).and_then(|shown| shown.tokens).unwrap_or(0);
         Self::patience(self.table.warm().save_time(tokens))
     }
 

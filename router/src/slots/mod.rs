@@ -366,6 +366,12 @@ impl SlotTable {
         }
     }
 
+    /// One slot of [`SlotTable::snapshot`].
+    #[must_use]
+    pub fn slot(&self, slot: SlotId) -> Option<SlotSnapshot> {
+        (slot.index() < self.slots.len()).then(|| self.slot_snapshot(slot.index()))
+    }
+
     /// How many slots the server has, as far as it has said.
     #[must_use]
     pub fn slot_count(&self) -> usize {
