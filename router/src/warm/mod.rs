@@ -44,7 +44,7 @@ use crate::usage::Usage;
 use catalog::Catalog;
 use costs::Costs;
 use preambles::Preambles;
-use quiet::Quiet;
+use quiet::{Outlook, Quiet};
 use ram::Ram;
 use returns::Returns;
 use trust::{Trust, Verdict};
@@ -270,11 +270,13 @@ impl Warm {
 
     /// A turn with this usage took so long from its start to its end; so many others may run beside it.
     pub fn ran(&mut self, took: Duration, usage: Usage, others: usize) {
-        self.quiet.ended(took);
-        if usage.held() >= self.policy.min_tokens && self.costs.measured().read.is_some() {
-            let batch = self.costs.read_time(usage.prompt().min(BATCH));
-            self.quiet.foretell(others, batch, self.costs.read_time(usage.held()));
-        }
+        let tells = self.costs.measured().read.is_some() && usage.held() >= self.policy.min_tokens;
+        let outlook = Outlook {
+            others,
+            batch: self.costs.read_time(usage.computed.min(BATCH)),
+            at_stake: self.costs.read_time(usage.held()),
+        };
+        self.quiet.ended(took, tells.then_some(outlook));
     }
 
     /// What `session` has just left in its slot has been looked at, on a server that clears idle slots. `cleared`: it was
