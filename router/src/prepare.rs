@@ -73,7 +73,7 @@ impl Filler<'_> {
     }
 
     async fn restore(&self, lease: &mut Lease, slot: SlotId, state: StateId) -> Result<(), UpstreamError> {
-        if lease.needs_measure() {
+        if lease.needs_measure() && lease.may_measure().await {
             self.measure(lease).await?;
         }
         if !lease.is_measured() {

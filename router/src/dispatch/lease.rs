@@ -8,7 +8,7 @@ use session_slot_identity::SessionId;
 use tokio::time::timeout;
 
 use super::{Dispatch, Waiting};
-use crate::slots::{Action, End, Grant, Launch, LeaseId, SlotId, SlotSnapshot, Start};
+use crate::slots::{Action, End, Grant, Launch, LeaseId, SlotId, SlotSnapshot, SlotTable, Start};
 use crate::store::Write;
 use crate::usage::Usage;
 use crate::warm::{RestoreError, SaveError, StateId, Written};
@@ -118,12 +118,21 @@ impl Lease {
     ///
     /// False: the server has restarted, and the slot is not this lease's any more.
     pub(crate) async fn may_start(&self) -> bool {
+        self.may(SlotTable::may_start).await
+    }
+
+    /// The same of the one-word prompt that shows how large states are, before one is restored.
+    pub(crate) async fn may_measure(&self) -> bool {
+        self.may(SlotTable::may_measure).await
+    }
+
+    async fn may(&self, ask: impl Fn(&mut SlotTable, LeaseId, Instant) -> Start) -> bool {
         loop {
             let mut changed = pin!(self.dispatch.changed.notified());
             // From here on no change is missed.
             changed.as_mut().enable();
             // Not a change of its own that would wake it, and others like it, again.
-            match self.dispatch.lock().table.may_start(self.id, Instant::now()) {
+            match ask(&mut self.dispatch.lock().table, self.id, Instant::now()) {
                 Start::Now => return true,
                 Start::Never => return false,
                 Start::Later => {}

@@ -211,13 +211,32 @@ impl SlotTable {
         if self.held_mut(lease).is_none() {
             return Start::Never;
         }
-        let waits = !self.keeps_idle() && self.is_seen() && self.warm.is_on();
-        let unseen = |slot: &Slot| slot.expecting.is_some_and(|expecting| expecting.is_awaited(now));
-        if waits && (self.slots.iter().any(unseen) || self.leases.values().any(Held::is_saving)) {
+        if self.would_clear_unsaved(now) {
             return Start::Later;
         }
         self.filled(lease);
         Start::Now
+    }
+
+    /// Whether the one-word prompt may be sent that shows the layout, for a lease whose slot is to be filled with a state.
+    /// Nothing is saved then before that has run.
+    pub fn may_measure(&mut self, lease: LeaseId, now: Instant) -> Start {
+        let later = self.would_clear_unsaved(now);
+        match self.held_mut(lease) {
+            None => Start::Never,
+            Some(_) if later => Start::Later,
+            Some(held) => {
+                held.primes = true;
+                Start::Now
+            }
+        }
+    }
+
+    /// Whatever starts now clears slots whose states are being saved, or are about to be.
+    fn would_clear_unsaved(&self, now: Instant) -> bool {
+        let clears = !self.keeps_idle() && self.is_seen() && self.warm.is_on();
+        let unseen = |slot: &Slot| slot.expecting.is_some_and(|expecting| expecting.is_awaited(now));
+        clears && (self.slots.iter().any(unseen) || self.leases.values().any(Held::is_saving))
     }
 
     /// `/slots` is answered, if not at once: while the server reads a long prompt it answers nothing.

@@ -266,7 +266,7 @@ pub enum Action {
     Anonymous,
 }
 
-/// Whether a request may be sent now that its slot has been filled.
+/// Whether a request, or what shows the layout of states before it, may be sent now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
     /// It may.

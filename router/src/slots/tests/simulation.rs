@@ -223,6 +223,12 @@ impl Simulation {
     /// The measurement of the layout gets one stage further. False: there is none, or not any more.
     fn measure(&mut self, lease: LeaseId, fill: Fill) -> bool {
         match self.measuring.get(&lease).copied() {
+            None if fill != Fill::Measure
+                && self.world.table.warm().needs_measure()
+                && self.world.table.may_measure(lease, self.world.now) == Start::Later =>
+            {
+                true
+            }
             None if fill == Fill::Measure || self.world.table.warm().needs_measure() => {
                 let slot = self.world.table.slot_to_measure(lease).expect("it is pinned");
                 self.priming.push(lease);
