@@ -1,6 +1,9 @@
 //! What the command line of a llama-server and its environment say: some of it is on no page of the server. Nothing of
 //! them is ever logged, as there may be keys in them. Pure.
 
+use std::borrow::Cow;
+use std::fmt;
+
 /// What the program is called, whatever the folder it is in.
 const PROGRAM: &str = "llama-server";
 /// `llama serve` is the same program.
@@ -9,10 +12,17 @@ const COMMAND: (&str, &str) = ("llama", "serve");
 const USUAL_TYPE: &str = "f16";
 
 /// The words of a llama-server's command line, and its variables.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct CommandLine {
     words: Vec<String>,
     variables: Vec<(String, String)>,
+}
+
+/// Nothing of it: there may be keys in it.
+impl fmt::Debug for CommandLine {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("CommandLine").finish_non_exhaustive()
+    }
 }
 
 impl CommandLine {
@@ -23,9 +33,14 @@ impl CommandLine {
         Some(Self { words, variables })
     }
 
-    /// The words behind the program's name.
-    pub(crate) fn words(&self) -> &[String] {
-        &self.words
+    /// Every word as llama-server's help spells options (to it, `--kv_unified` is the same), with the word behind it.
+    pub(crate) fn options(&self) -> impl Iterator<Item = (Cow<'_, str>, Option<&str>)> {
+        let behind = self.words.iter().skip(1).map(|word| Some(&**word)).chain([None]);
+        self.words.iter().zip(behind).map(|(word, behind)| {
+            let spelled =
+                if word.starts_with("--") { word.replace('_', "-").into() } else { Cow::from(word) };
+            (spelled, behind)
+        })
     }
 
     /// A variable's value.
@@ -37,9 +52,9 @@ impl CommandLine {
     #[must_use]
     pub fn cache_types(&self) -> String {
         let said = |short, long, variable| {
-            let mut pairs = self.words.windows(2).rev();
-            let last = pairs.find(|pair| pair[0] == short || spelled(&pair[0]) == long);
-            last.map(|pair| &*pair[1]).or(self.variable(variable)).unwrap_or(USUAL_TYPE).to_ascii_lowercase()
+            let options = self.options().filter(|(option, _)| option == short || option == long);
+            let last = options.filter_map(|(_, value)| value).last();
+            last.or(self.variable(variable)).unwrap_or(USUAL_TYPE).to_ascii_lowercase()
         };
         let keys = said("-ctk", "--cache-type-k", "LLAMA_ARG_CACHE_TYPE_K");
         format!("{keys}/{}", said("-ctv", "--cache-type-v", "LLAMA_ARG_CACHE_TYPE_V"))
@@ -50,11 +65,6 @@ impl CommandLine {
 #[must_use]
 pub fn is_server(args: &[String]) -> bool {
     words_of_a_server(args).is_some()
-}
-
-/// An option as llama-server's help spells it: to it, `--kv_unified` is the same.
-pub(crate) fn spelled(word: &str) -> String {
-    if word.starts_with("--") { word.replace('_', "-") } else { word.to_owned() }
 }
 
 /// The words behind the program's name, if it is a llama-server.
@@ -98,5 +108,11 @@ pub(crate) mod tests {
         assert_eq!(types("llama-server -ctk q8_0 -ctk bf16 --cache_type_v Q4_0", ""), "bf16/q4_0");
         assert_eq!(types("llama serve -ctv f32", "CACHE_TYPE_K=bf16 CACHE_TYPE_V=q8_0"), "bf16/f32");
         assert_eq!(types("llama-server -ctk", ""), "f16/f16", "a word is missing");
+    }
+
+    #[test]
+    fn nothing_of_it_gets_into_a_log() {
+        let line = told("llama-server --api-key hunter2", "API_KEY=hunter2").expect("a llama-server");
+        assert!(!format!("{line:?}").contains("hunter2"));
     }
 }

@@ -149,6 +149,17 @@ impl Dispatch {
         });
     }
 
+    /// The types of the server's cache, if its command line has ever been seen: that it can't be just now makes it no
+    /// other server.
+    async fn cache_types(&self) -> Option<String> {
+        let seen = self.upstream.command_line().await.map(|line| line.cache_types());
+        let mut state = self.lock();
+        if seen.is_some() {
+            state.server.cache_types = seen;
+        }
+        state.server.cache_types.clone()
+    }
+
     async fn refresh_props(self: &Arc<Self>, introduction: Introduction) {
         let life = self.lock().server.life;
         let props = self.upstream.props().await;
@@ -157,7 +168,8 @@ impl Dispatch {
             can_save = self.upstream.can_save().await;
             if can_save == Some(true) {
                 // Saved states are all that asks for more than `/props`. Without an answer nothing is known either.
-                identity = self.upstream.identity(props).await;
+                let types = self.cache_types().await;
+                identity = self.upstream.identity(props, types.as_deref()).await;
                 can_save = identity.is_some().then_some(true);
             }
         }

@@ -1,7 +1,7 @@
 //! Whether a llama-server's slots share its KV memory, as its command line or the number of its slots tells: no page of
 //! it says so. docs/kv-memory.md has the whole rule.
 
-use crate::command_line::{CommandLine, spelled};
+use crate::command_line::CommandLine;
 
 /// Where llama-server leaves the number of slots to itself, it takes so many, and they share the memory.
 const AUTOMATIC_SLOTS: u32 = 4;
@@ -20,7 +20,7 @@ struct Said {
 /// such a way that it can run full.
 #[must_use]
 pub fn shared(line: &CommandLine) -> bool {
-    said_by(line.words()).or(said_in(line)).shares()
+    said_by(line).or(said_in(line)).shares()
 }
 
 /// What so many slots make likely, where no command line is known: four are llama-server's own choice, with which they
@@ -57,16 +57,15 @@ impl Said {
     }
 }
 
-fn said_by(words: &[String]) -> Said {
+fn said_by(line: &CommandLine) -> Said {
     let mut said = Said::default();
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        match &*spelled(word) {
+    for (option, value) in line.options() {
+        match &*option {
             "-kvu" | "--kv-unified" => said.unified = Some(true),
             "-no-kvu" | "--no-kv-unified" => said.unified = Some(false),
-            "-np" | "--parallel" => said.parallel = words.next().and_then(|value| value.parse().ok()),
-            "-c" | "--ctx-size" => said.context = words.next().and_then(|value| value.parse().ok()),
-            "--kv-unified-per-slot" => said.per_slot = words.next().and_then(|value| value.parse().ok()),
+            "-np" | "--parallel" => said.parallel = value.and_then(|value| value.parse().ok()),
+            "-c" | "--ctx-size" => said.context = value.and_then(|value| value.parse().ok()),
+            "--kv-unified-per-slot" => said.per_slot = value.and_then(|value| value.parse().ok()),
             _ => {}
         }
     }

@@ -279,6 +279,10 @@ impl SlotTable {
         self.next_lease += 1;
         let number = self.next_lease;
         let session = waiter.want.session().cloned();
+        let is_new = session.as_ref().is_some_and(|session| !self.left_something(session));
+        if is_new && launch.fill() == Fill::Prime {
+            self.warm.lent();
+        }
         let action = self.settle(session.as_ref(), launch, placing, now);
         self.hold(number, session, launch, placing, waiter, now);
         self.outputs.push(Output::Granted(Grant {

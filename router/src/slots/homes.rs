@@ -92,6 +92,11 @@ impl SlotTable {
         self.sessions.peek(session).is_some_and(|known| known.life == self.generation)
     }
 
+    /// And nobody has been let take that from the server's RAM cache.
+    pub(super) fn left_something(&self, session: &SessionId) -> bool {
+        self.was_here(session) && !self.warm.may_be_lent(session)
+    }
+
     pub(super) fn mark_here(&mut self, session: &SessionId, now: Instant) {
         if let Some(known) = self.sessions.peek_mut(session) {
             known.life = self.generation;

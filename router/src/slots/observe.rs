@@ -56,6 +56,9 @@ impl SlotTable {
             self.restart(now);
         }
         let first_look = !self.counted;
+        if first_look {
+            self.saw_beginning = seen.iter().all(|slot| slot.id_task.is_none());
+        }
         self.resize(seen.len());
         self.sight = Sight::Clear;
         let newest_task = seen.iter().filter_map(|slot| slot.id_task).max();
@@ -95,6 +98,7 @@ impl SlotTable {
         self.unplaced.clear();
         self.slots.iter_mut().for_each(Slot::reset);
         self.clears_idle = None;
+        self.saw_beginning = true;
         self.landing_poll.reset();
         self.foreign_poll.reset();
         self.stuck_poll = None;

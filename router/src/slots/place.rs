@@ -121,7 +121,7 @@ impl SlotTable {
         placing: Placing,
     ) -> Verdict {
         let state = &self.slots[slot.index()];
-        let known = self.was_here(session);
+        let known = self.left_something(session);
         let fill = |fill: bool| if fill { Fill::Prime } else { Fill::Nothing };
         if self.warm.needs_measure() && !state.is_warm() {
             return self.pin(slot, probe, placing, Fill::Measure, !self.keeps_idle());
@@ -129,10 +129,9 @@ impl SlotTable {
         let (prime, alone) = match (self.policy.pin, self.clears_idle) {
             (PinPolicy::Always | PinPolicy::Never, _) | (_, Some(false)) => (false, false),
             // A session that was never here has nothing in the RAM cache: priming an empty slot for it would make
-            // the server hand it, and so take away, the state of another session with the same system prompt. That
-            // spares it reading the prompt, if the other one has its state in a file, too.
+            // the server hand it, and so take away, the state of another session with the same system prompt.
             (_, Some(true)) if !known => {
-                let prime = !state.is_empty() || self.warm.lends(waiter.story.as_deref());
+                let prime = !state.is_empty() || self.lends(waiter);
                 (prime, prime)
             }
             (_, Some(true)) => (placing == Placing::Settle || !state.is_warm(), true),
@@ -144,6 +143,11 @@ impl SlotTable {
             }
         };
         self.pin(slot, probe, placing, fill(prime), alone)
+    }
+
+    /// What another session has lost by that can be borne, and all states that may be in the RAM cache are known.
+    fn lends(&self, waiter: &Waiter) -> bool {
+        self.saw_beginning && self.warm.lends(waiter.story.as_deref())
     }
 
     /// The server has run something, and has several slots: one that is alone is never cleared.

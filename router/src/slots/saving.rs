@@ -276,7 +276,7 @@ impl SlotTable {
         }
         let source = self.warm.source_for(session, waiter.story.as_deref())?;
         // What the server itself has put aside is at least as recent, if it is still there.
-        let in_ram = self.clears_idle == Some(true) && self.was_here(session);
+        let in_ram = self.clears_idle == Some(true) && self.left_something(session);
         // What comes of one try is awaited before the next one is risked.
         let is_tried = self.leases.values().any(|held| held.launch.fill() == Fill::Prime);
         let chance = if in_ram { self.warm.ram_hit(session, !is_tried) } else { 0.0 };
@@ -331,8 +331,9 @@ impl SlotTable {
         }
         self.warm.ended(&session, Turn { story, usage, restored }, now);
         if let Some(usage) = usage {
-            let others = self.slots.len().saturating_sub(1);
-            self.warm.ran(now.saturating_duration_since(granted_at), usage, others);
+            let requests = self.leases.values().filter(|held| !held.is_save()).count() + self.waiters.len();
+            let others = requests.min(self.slots.len().saturating_sub(1));
+            self.warm.ran(&session, now.saturating_duration_since(granted_at), usage, others);
         }
     }
 }

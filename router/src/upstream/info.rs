@@ -147,17 +147,16 @@ impl Upstream {
         self.page("/props").await
     }
 
-    /// What has to be the same for saved states to be of use, as far as the server's pages tell, and its command line
-    /// where it can be seen: of the cache's types no page says anything. `props` is what it has just said. A build that
-    /// was made without a version calls itself `b0-unknown`: then the model, the context and the layout of its states
-    /// have to do. `None`: it did not say just now.
-    pub async fn identity(&self, props: &Props) -> Option<String> {
+    /// What has to be the same for saved states to be of use, as far as the server's pages tell; `props` is what it has just
+    /// said. Of the types of its cache no page says anything: `cache_types` is what its command line says, if that can be
+    /// seen. A build that was made without a version calls itself `b0-unknown`: then the model, the context and the layout
+    /// of its states have to do. `None`: it did not say just now.
+    pub async fn identity(&self, props: &Props, cache_types: Option<&str>) -> Option<String> {
         let models = self.optional_page("/v1/models").await?;
         let adapters = self.optional_page("/lora-adapters").await?;
         let meta = models.as_ref().map_or(&Value::Null, |models| &models["data"][0]["meta"]);
         let model = if props.model_path.is_empty() { &props.model_alias } else { &props.model_path };
         let file = file_mark(PathBuf::from(&props.model_path)).await;
-        let types = self.command_line().await.map(|line| line.cache_types());
         Some(format!(
             "{} {model} file={} params={} size={} ctx={} kv={} lora={}",
             props.build_info,
@@ -165,7 +164,7 @@ impl Upstream {
             meta["n_params"],
             meta["size"],
             props.context().unwrap_or_default(),
-            types.unwrap_or_else(|| "?".to_owned()),
+            cache_types.unwrap_or("?"),
             adapters.map_or_else(|| "?".to_owned(), |adapters| adapters_in_force(&adapters)),
         ))
     }

@@ -150,7 +150,7 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         let found = found.unwrap();
-        assert_eq!(found.words(), ["1000"]);
+        assert_eq!(found.options().collect::<Vec<_>>(), [("1000".into(), None)]);
         assert_eq!(found.variable("LLAMA_ARG_N_PARALLEL"), Some("2"));
         assert_eq!(found.variable("SECRET"), None, "nothing else is read");
         assert_eq!(other, None);

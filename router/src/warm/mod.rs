@@ -221,6 +221,7 @@ impl Warm {
         self.in_vain = 0;
         self.said_no_room = false;
         self.quiet = Quiet::default();
+        self.turns.restarted();
         self.settle();
     }
 
@@ -253,30 +254,30 @@ impl Warm {
         let name = session.as_str();
         self.returns.ended(name, now);
         let known = self.turns.last(name).is_some();
-        let saved = self.catalog.own(name).max_by_key(|state| state.id).filter(|_| !known);
-        let earlier = saved.map(|state| Last::of(state));
+        let newest = self.catalog.own(name).next().filter(|_| !known);
+        let saved = newest.map(|state| Last::of(state));
         if let Some(usage) = turn.usage {
             self.costs.turn(usage, turn.story.as_ref().map(|story| story.chain.len()));
         }
         if let Some((state, usage)) = turn.restored.zip(turn.usage) {
             self.judge(name, state, turn.story.as_deref(), usage);
         }
-        let is_new = !known && earlier.is_none();
+        let is_new = !known && saved.is_none();
         if let Some(story) = turn.story.as_ref().filter(|_| is_new) {
             self.preambles.began(&story.chain);
         }
-        self.effects.extend(self.turns.ended(name, &turn, earlier).map(Effect::Reread));
+        self.effects.extend(self.turns.ended(name, &turn, saved).map(Effect::Reread));
     }
 
-    /// A turn with this usage took so long from its start to its end; so many others may run beside it.
-    pub fn ran(&mut self, took: Duration, usage: Usage, others: usize) {
-        let tells = self.costs.measured().read.is_some() && usage.held() >= self.policy.min_tokens;
-        let outlook = Outlook {
+    /// A turn of `session` with this usage took so long from its start to its end; so many others ran beside it, or would
+    /// have.
+    pub fn ran(&mut self, session: &SessionId, took: Duration, usage: Usage, others: usize) {
+        let outlook = self.costs.measured().read.map(|_| Outlook {
             others,
             batch: self.costs.read_time(usage.computed.min(BATCH)),
-            at_stake: self.costs.read_time(usage.held()),
-        };
-        self.quiet.ended(took, tells.then_some(outlook));
+            at_stake: self.seconds_cleared(session.as_str()),
+        });
+        self.quiet.ended(took, outlook);
     }
 
     /// What `session` has just left in its slot has been looked at, on a server that clears idle slots. `cleared`: it was
@@ -360,10 +361,22 @@ impl Warm {
     }
 
     /// A new session that says `story` had better start from what another one's turn left in the RAM cache, where the server
-    /// finds it: it begins alike, and whoever would so lose it has it in a file.
+    /// finds it: one begins alike, and no session that may so lose its state depends on it, or has another client key.
     #[must_use]
     pub fn lends(&self, story: Option<&Story>) -> bool {
-        story.is_some_and(|story| self.is_on() && self.lends_safely(story))
+        story.is_some_and(|story| self.restores() && self.lends_safely(story))
+    }
+
+    /// A new session has been let look into the RAM cache, and may have taken another one's state.
+    pub fn lent(&mut self) {
+        self.turns.lent();
+    }
+
+    /// What `session` left is not worth a file, and another one may have taken it from the RAM cache since.
+    #[must_use]
+    pub fn may_be_lent(&self, session: &SessionId) -> bool {
+        let name = session.as_str();
+        self.left_by(session) < self.policy.min_tokens && self.turns.may_be_lent(name)
     }
 
     /// A turn of `session` that says `story` went back to the RAM cache for its state. What its last prompt had must be
@@ -371,14 +384,14 @@ impl Warm {
     /// that does not go on where the last one ended.
     pub fn ram_tried(&mut self, session: &SessionId, story: Option<&Story>, usage: Usage) {
         let Some(last) = self.turns.last(session.as_str()).filter(|last| last.prompt > 0) else { return };
+        let Some(since) = self.turns.left_since(session.as_str()) else { return };
         let goes_on = match (last.story.as_deref(), story) {
             (Some(before), Some(now)) => {
                 first_difference(&before.chain, &now.chain).is_none() && now.chain.len() >= before.chain.len()
             }
             _ => true,
         };
-        if goes_on {
-            let since = self.turns.left_since(session.as_str()).unwrap_or_default();
+        if goes_on && !self.may_be_lent(session) {
             self.ram.tried(usage.cached + SLACK >= last.prompt, self.costs.bytes_of(since));
         }
     }

@@ -26,6 +26,10 @@ pub(super) struct Last {
     pub(super) held: u64,
     /// How much sessions had left when it came, since the turn before.
     since: Option<u64>,
+    /// The server's life it was in.
+    life: u64,
+    /// As [`Turns::lent`] was when it ended.
+    lent: u64,
     /// That saving it would not pay has been counted.
     pub(super) not_worth: Cell<bool>,
 }
@@ -43,11 +47,15 @@ impl Last {
 #[derive(Debug)]
 pub(super) struct Turns {
     last: LruCache<String, Last>,
+    /// Counts the server's lives.
+    life: u64,
+    /// How often a new session has been let take another one's state from the server's RAM cache.
+    lent: u64,
 }
 
 impl Default for Turns {
     fn default() -> Self {
-        Self { last: LruCache::new(SESSIONS) }
+        Self { last: LruCache::new(SESSIONS), life: 0, lent: 0 }
     }
 }
 
@@ -57,16 +65,32 @@ impl Turns {
         self.last.peek(session)
     }
 
-    /// The last turns of all sessions, the latest first.
+    /// What the server's slots and its RAM cache had is gone.
+    pub(super) fn restarted(&mut self) {
+        self.life += 1;
+    }
+
+    /// A new session may have taken another one's state from the RAM cache.
+    pub(super) fn lent(&mut self) {
+        self.lent += 1;
+    }
+
+    /// What a session left may have been lent since.
+    pub(super) fn may_be_lent(&self, session: &str) -> bool {
+        self.last.peek(session).is_some_and(|last| last.lent != self.lent)
+    }
+
+    /// The last turns of all sessions in this life of the server, the latest first.
     pub(super) fn latest_first(&self) -> impl Iterator<Item = (&str, &Last)> {
-        self.last.iter().map(|(session, last)| (session.as_str(), last))
+        let turns = self.last.iter().filter(|(_, last)| last.life == self.life);
+        turns.map(|(session, last)| (session.as_str(), last))
     }
 
     /// Tokens that sessions have left since the last turn of this one, what it left itself included; each session counts
-    /// once. `None`: it has had no turn.
+    /// once. `None`: it has had no turn in this life of the server.
     pub(super) fn left_since(&self, session: &str) -> Option<u64> {
-        let own = self.last.peek(session)?.held;
-        let others = self.last.iter().take_while(|(name, _)| *name != session);
+        let own = self.last.peek(session).filter(|last| last.life == self.life)?.held;
+        let others = self.latest_first().take_while(|(name, _)| *name != session);
         Some(others.fold(own, |sum, (_, last)| sum.saturating_add(last.held)))
     }
 
@@ -76,18 +100,20 @@ impl Turns {
         self.last.peek(session)?.since
     }
 
-    /// A turn has ended. Says what it read again, if that is worth mentioning; `earlier` is the last turn if that was in an
-    /// earlier run of the router.
-    pub(super) fn ended(&mut self, session: &str, turn: &Turn, earlier: Option<Last>) -> Option<Reread> {
+    /// A turn has ended. Says what it read again, if that is worth mentioning. `saved`: the turn before, if all that is known
+    /// of it is what was saved then.
+    pub(super) fn ended(&mut self, session: &str, turn: &Turn, saved: Option<Last>) -> Option<Reread> {
         let since = self.left_since(session);
         let last = Last {
             since,
             story: turn.story.clone(),
             prompt: turn.usage.map_or(0, |usage| usage.prompt()),
             held: turn.usage.map_or(0, |usage| usage.held()),
+            life: self.life,
+            lent: self.lent,
             not_worth: Cell::new(false),
         };
-        let before = self.last.put(session.to_owned(), last).or(earlier)?;
+        let before = self.last.put(session.to_owned(), last).or(saved)?;
         reread(session, &before, turn.story.as_deref()?, turn.usage?)
     }
 }
@@ -173,6 +199,18 @@ mod tests {
         assert_eq!([left("a"), left("b"), left("c"), left("d")], [Some(3), Some(1), Some(2), None]);
         let expected = |name| turns.expected_since(name).map(|left| left / held);
         assert_eq!([expected("b"), expected("a")], [Some(2), None], "b returned when c had been there");
+    }
+
+    #[test]
+    fn what_sessions_left_before_a_restart_of_the_server_counts_no_more() {
+        let mut turns = Turns::default();
+        for name in ["a", "b"] {
+            turns.ended(name, &turn(&["one"], 2000, 0), None);
+        }
+        turns.restarted();
+        turns.ended("b", &turn(&["one", "two"], 2000, 0), None);
+        assert_eq!((turns.left_since("a"), turns.left_since("b")), (None, Some(2009)));
+        assert_eq!(turns.latest_first().map(|(name, _)| name).collect::<Vec<_>>(), ["b"]);
     }
 
     #[test]

@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use session_slot_identity::SessionId;
 
-use super::types::{Occasion, SavedState, Source, Story};
+use super::turns::Last;
+use super::types::{Occasion, SavedState, Share, Source, Story};
 use super::{SLACK, UNPROVEN, Warm, sharing};
 
 /// Seconds are estimates, and writing wears the disk: a save has to pay by so much.
@@ -162,29 +163,36 @@ impl Warm {
         }
     }
 
-    /// See [`Warm::lends`].
+    /// See [`Warm::lends`]. What may be taken is not looked for among what begins like `story` alone: to the server texts
+    /// that differ near their end begin alike, too.
     pub(super) fn lends_safely(&self, story: &Story) -> bool {
-        let (mut lends, mut since) = (false, 0);
+        let (mut lends, mut since) = (false, 0_u64);
         for (session, last) in self.turns.latest_first() {
-            since += self.costs.bytes_of(last.held);
-            if self.ram.hoped(since) < UNPROVEN {
+            since = since.saturating_add(self.costs.bytes_of(last.held));
+            if self.ram.proven(since).is_some_and(|chance| chance < UNPROVEN) {
                 break;
             }
-            let Some(other) = last.story.as_deref() else { continue };
-            let shared = (last.prompt as f64 * other.chain.share(story.chain.common(&other.chain))) as u64;
-            // The server leaves such a state where it is.
-            if shared <= SLACK || !sharing::is_enough(shared, last.held) {
-                continue;
-            }
-            // What is too short for a file soon is no more.
-            let kept = self.covering(session).map_or(0, |(_, tokens)| tokens);
-            let is_safe = last.held < self.policy.min_tokens || last.held <= kept + SLACK;
-            if !is_safe || !sharing::may_share(other.user.as_deref(), story, self.policy.share) {
+            if !self.is_spare(session, last) || !self.may_know_of(last, story) {
                 return false;
             }
-            lends = true;
+            lends |= self.ram.hoped(since) > UNPROVEN && begins_alike(last, story);
         }
         lends
+    }
+
+    /// `session` does not depend on what it left in the RAM cache: it has that in a file, or it is too short for one.
+    fn is_spare(&self, session: &str, last: &Last) -> bool {
+        let kept = self.covering(session).map_or(0, |(_, tokens)| tokens);
+        let short = (1..self.policy.min_tokens).contains(&last.held);
+        short || kept > 0 && last.held <= kept + SLACK
+    }
+
+    fn may_know_of(&self, last: &Last, story: &Story) -> bool {
+        self.policy.share == Share::All
+            || last
+                .story
+                .as_deref()
+                .is_some_and(|other| sharing::may_share(other.user.as_deref(), story, self.policy.share))
     }
 
     /// Seconds of reading that `story` is spared by what a turn that says `other` leaves.
@@ -207,4 +215,11 @@ impl Warm {
         let spared = self.spared_by(story, tokens, tokens);
         spared > self.costs.save_time(bytes) * MARGIN && self.victims(bytes, spared, None, now).is_some()
     }
+}
+
+/// What a turn left shares so much with `story` that the server reuses it.
+fn begins_alike(last: &Last, story: &Story) -> bool {
+    let Some(other) = last.story.as_deref() else { return false };
+    let shared = (last.prompt as f64 * other.chain.share(story.chain.common(&other.chain))) as u64;
+    shared > SLACK && sharing::is_enough(shared, last.held)
 }

@@ -72,6 +72,33 @@ async fn a_beginning_too_short_for_a_file_comes_from_the_ram_cache_and_whose_it_
 }
 
 #[tokio::test]
+async fn what_is_too_short_for_a_file_is_lent_once_and_says_nothing_of_the_ram_cache() {
+    let stage = taught(Options::default_settings()).await;
+    let ids = ["a", "b", "c"];
+    let mut talks = ids.map(|id| (stage.talk(id).system(&words("system", 70)), id));
+    let first = rounds_of(&mut talks, 0, 8).await;
+    assert_eq!(first, [0, 70, 70], "{:?}", stage.story());
+    // Who was there before goes on from what it or another one left.
+    let second = rounds_of(&mut talks, 1, 8).await;
+    assert!(second.iter().all(|found| *found >= 70), "{second:?}: {:?}", stage.story());
+    let status = stage.router.status().await;
+    assert!(
+        !status["server"]["advice"].to_string().contains("--cache-ram"),
+        "{}",
+        status["server"]["advice"]
+    );
+}
+
+/// One turn of each, of so many words; how much each of them found.
+async fn rounds_of(talks: &mut [(Session, &str)], turn: usize, own: usize) -> Vec<u64> {
+    let mut found = Vec::new();
+    for (talk, id) in talks {
+        found.push(reused(&talk.say(&words(&format!("{id}-{turn}-"), own)).await));
+    }
+    found
+}
+
+#[tokio::test]
 async fn a_turn_is_saved_before_the_next_task_is_launched() {
     let stage = taught(short_of_memory()).await;
     let mut talks = talks(&stage, &["a", "b", "c", "d"]);

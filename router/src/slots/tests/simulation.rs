@@ -316,6 +316,8 @@ impl Simulation {
                 self.live.retain(|grant| grant.lease != lease);
                 let end = ended(tokens);
                 if !self.world.table.is_leaving(lease) {
+                    let left = self.world.states.slots.get(&(slot.0 as usize));
+                    self.world.states.told.extend(left.map(|content| content.task));
                     self.world.table.release(lease, end, self.world.now);
                 }
             }

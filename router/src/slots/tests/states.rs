@@ -1,12 +1,12 @@
 //! Who holds what: the states in the model's slots and files, and what a wrong save or restore would do to them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use session_slot_identity::SessionId;
 
-use super::world::{World, agent_of};
-use crate::slots::{Grant, LeaseId, SlotId};
+use super::world::{World, agent_of, are_alike, user_of};
+use crate::slots::{Fill, Grant, LeaseId, SlotId};
 use crate::warm::{RestoreError, SaveError, StateId, Written};
 
 /// What a slot or a file holds: whose, of which task, how many tokens.
@@ -34,6 +34,36 @@ pub(super) struct States {
     pub(super) saves: Vec<Save>,
     /// Whose each granted request is.
     pub(super) sessions: HashMap<LeaseId, SessionId>,
+    /// What the server has put aside, the latest last.
+    ram: Vec<Content>,
+    /// Leases for which a slot is primed that the table takes for empty.
+    primed_empty: HashSet<LeaseId>,
+    /// Tasks whose end has told what they left.
+    pub(super) told: HashSet<i64>,
+}
+
+impl States {
+    /// A slot is cleared: what it holds goes to the RAM cache.
+    pub(super) fn clear(&mut self, index: usize) {
+        let Some(content) = self.slots.remove(&index) else { return };
+        self.ram.retain(|older| older.session != content.session);
+        self.ram.push(content);
+    }
+
+    /// The server has nothing any more but its files.
+    pub(super) fn restart(&mut self) {
+        self.slots.clear();
+        self.ram.clear();
+        self.primed_empty.clear();
+    }
+
+    /// Its session goes on from a file, whoever takes it from the RAM cache, or has too little to lose.
+    fn is_spare(&self, content: &Content, min_tokens: u64) -> bool {
+        let told = self.told.contains(&content.task);
+        let enough =
+            |file: &Content| file.session == content.session && (!told || file.tokens + 64 >= content.tokens);
+        content.tokens < min_tokens || self.files.values().any(|file| file.as_ref().is_none_or(enough))
+    }
 }
 
 impl World {
@@ -82,7 +112,7 @@ impl World {
     }
 
     /// The server puts a state into the slot of a granted request; panics if it is not idle, or the state is neither this
-    /// session's nor of one that begins alike.
+    /// session's nor of one that begins alike and has the same client key.
     pub(super) fn restore(&mut self, grant: &Grant, state: StateId, fails: bool) {
         let slot = grant.launch.slot().expect("a restore has a slot");
         let index = slot.0 as usize;
@@ -94,8 +124,8 @@ impl World {
         };
         let session = self.states.sessions.get(&grant.lease);
         let fits = |whose: &SessionId| {
-            let alike = |session| self.said.is_some() && agent_of(session) == agent_of(whose);
-            session.is_some_and(|session| session == whose || alike(session))
+            session
+                .is_some_and(|session| session == whose || self.said.is_some() && are_alike(session, whose))
         };
         assert!(content.iter().all(|content| fits(&content.session)), "another session's state");
         let tokens = content.as_ref().map_or(1, |content| content.tokens);
@@ -106,6 +136,34 @@ impl World {
         self.states.slots.extend(content.filter(|_| !fails).map(|content| (index, content)));
         self.table.restored(grant.lease, grant.launch.fill(), outcome, self.now);
         self.collect_outputs();
+    }
+
+    pub(super) fn note_primed(&mut self, grant: &Grant) {
+        let slot = grant.launch.slot().filter(|_| grant.launch.fill() == Fill::Prime);
+        let shown = slot.and_then(|slot| self.table.slot(slot));
+        if shown.is_some_and(|shown| shown.tokens.unwrap_or(0) == 0) {
+            self.states.primed_empty.insert(grant.lease);
+        }
+    }
+
+    /// A request has got to its slot: panics if a session that is new to the server has taken another one's state from the
+    /// RAM cache which that one needs, or which is of another client key.
+    pub(super) fn takes_nobodys_state(&mut self, lease: LeaseId) {
+        let Some(session) = self.states.sessions.get(&lease).cloned() else { return };
+        let earlier = |(other, whose): (&LeaseId, &SessionId)| {
+            *whose == session && other.generation == lease.generation && other.number < lease.number
+        };
+        if !self.states.primed_empty.contains(&lease) || self.states.sessions.iter().any(earlier) {
+            return;
+        }
+        let found =
+            self.states.ram.iter().rposition(|content| agent_of(&content.session) == agent_of(&session));
+        let Some(content) = found.map(|at| self.states.ram.remove(at)) else { return };
+        assert_eq!(user_of(&content.session), user_of(&session), "another user's state was taken");
+        assert!(
+            self.states.is_spare(&content, self.min_tokens()),
+            "{content:?} was taken, which is in no file"
+        );
     }
 
     /// The request whose slot was filled has got there: what was restored is still in it.

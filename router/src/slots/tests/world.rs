@@ -91,7 +91,17 @@ pub(super) fn turn(name: &str) -> Want {
 
 /// Sessions of one agent begin alike.
 pub(super) fn agent_of(session: &SessionId) -> &'static str {
-    if session.as_str().ends_with(['0', '2', '4', '6']) { "the even agent" } else { "the odd agent" }
+    if session.as_str().ends_with(['0', '2', '4', '6', '8']) { "the even agent" } else { "the odd agent" }
+}
+
+/// Whose client key a session's requests have.
+pub(super) fn user_of(session: &SessionId) -> Option<Arc<str>> {
+    session.as_str().ends_with(['5', '6', '7']).then(|| "bob".into())
+}
+
+/// What one of them left the other may start from.
+pub(super) fn are_alike(one: &SessionId, other: &SessionId) -> bool {
+    agent_of(one) == agent_of(other) && user_of(one) == user_of(other)
 }
 
 /// The end of an answer that left so many tokens in its slot.
@@ -145,6 +155,11 @@ impl World {
 
     pub(super) fn reading(&self) -> Reading {
         Reading::Slots(self.server.iter().map(|slot| slot.seen).collect())
+    }
+
+    /// The least that is saved.
+    pub(super) fn min_tokens(&self) -> u64 {
+        self.table.policy.warm.min_tokens
     }
 
     /// Asks and answers one probe.
@@ -234,6 +249,7 @@ impl World {
                         self.states.sessions.insert(grant.lease, session.clone());
                     }
                     self.witness(&grant, before);
+                    self.note_primed(&grant);
                     let shape = self.shapes.get(&grant.ticket).copied().unwrap_or_default();
                     let parts = self.server.len().min(shape.tasks as usize);
                     // Of the routes that perhaps heed the slot, every other request is to one that does not.
@@ -283,7 +299,8 @@ impl World {
         let turns: Vec<String> = (0..*turns).map(|turn| format!("{session} says {turn}")).collect();
         // Every now and then it says something else.
         let agent = agent_of(session).repeat(if turns.len() % 5 == 4 { 1 } else { 2 });
-        Some(Arc::new(story(&agent, &turns.iter().map(String::as_str).collect::<Vec<_>>())))
+        let said = story(&agent, &turns.iter().map(String::as_str).collect::<Vec<_>>());
+        Some(Arc::new(Story { user: user_of(session), ..said }))
     }
 
     /// Enqueues and settles; the grant, if there was one.
@@ -304,6 +321,7 @@ impl World {
             Launch::Free { .. } => self.free_choice().expect("the table sends no more than there are slots"),
         };
         self.start(slot, Runs::Lease(lease));
+        self.takes_nobodys_state(lease);
         SlotId(slot as u32)
     }
 
@@ -327,7 +345,9 @@ impl World {
             for (other, slot) in self.server.iter_mut().enumerate() {
                 if slot.runs.is_none() && slot.seen.id_task.is_some() {
                     slot.seen.tokens = Some(0);
-                    self.states.slots.retain(|at, _| *at != other || *at == index);
+                    if other != index {
+                        self.states.clear(other);
+                    }
                 }
             }
         }
@@ -354,7 +374,7 @@ impl World {
     pub(super) fn restart(&mut self) {
         self.server.fill_with(ServerSlot::default);
         self.on_the_way.clear();
-        self.states.slots.clear();
+        self.states.restart();
         self.next_task = 0;
     }
 

@@ -1,8 +1,10 @@
 //! Which state a request starts from, and which ones go when there is no room.
 
+use std::sync::Arc;
+
 use super::{LAYOUT, Server, long, session, story, usage};
 use crate::chain::Part;
-use crate::warm::{Cause, Effect, Occasion, Policy, SaveError, Share, Standing, StateId, Story};
+use crate::warm::{Cause, Effect, Occasion, Policy, SaveError, Share, Standing, StateId, Story, Turn};
 
 fn of(user: &str, story: Story) -> Story {
     Story { user: Some(user.into()), ..story }
@@ -119,10 +121,13 @@ fn short(message: &str) -> Story {
     story(&long("agent", 1600), &[&long(message, 800)])
 }
 
+fn lends(server: &Server, story: &Story) -> bool {
+    server.warm.lends(Some(story))
+}
+
 #[test]
-fn a_short_beginning_comes_from_the_ram_cache_where_nobody_loses_a_state_by_it() {
+fn a_short_beginning_comes_from_the_ram_cache_where_all_states_are_in_files() {
     let mut server = Server::small();
-    let lends = |server: &Server, story: &Story| server.warm.lends(Some(story));
     assert!(!lends(&server, &short("two")), "nobody has begun so");
     server.turn("a", short("one"), usage(600, 0));
     assert!(!lends(&server, &short("two")), "what a left there is in no file");
@@ -130,26 +135,63 @@ fn a_short_beginning_comes_from_the_ram_cache_where_nobody_loses_a_state_by_it()
     assert!(server.source("b", &short("two")).is_none(), "400 tokens are not worth a file");
     assert!(lends(&server, &short("two")));
     assert!(!lends(&server, &story(&long("another", 1600), &["two"])) && !server.warm.lends(None));
-    server.turn("c", short("three"), usage(900, 0));
-    assert!(!lends(&server, &short("two")), "the server might take what c left");
+    server.turn("c", story(&long("agent, in another folder", 1600), &["hello"]), usage(900, 0));
+    assert!(!lends(&server, &short("two")), "to the server c may begin alike, and c would lose what it left");
+    server.save("c");
+    assert!(lends(&server, &short("two")));
+    let cut_off = Turn { story: None, usage: None, restored: None };
+    let told = story(&long("agent, in another folder", 1600), &["hello", "hi"]);
+    server.warm.ended(&session("c"), Turn { story: Some(Arc::new(told)), ..cut_off.clone() }, server.now);
+    assert!(lends(&server, &short("two")), "what c left is not known, but it has a file to go on from");
+    server.warm.ended(&session("d"), cut_off, server.now);
+    assert!(!lends(&server, &short("two")), "d has none");
 }
 
 #[test]
-fn what_is_too_short_for_a_file_is_lent_and_what_is_mostly_something_else_left_alone() {
-    let mut server = Server::small();
-    server.turn("a", story(&long("agent", 1600), &[&long("one", 200)]), usage(450, 0));
-    assert!(server.warm.lends(Some(&short("two"))));
+fn of_what_is_mostly_something_else_too_little_comes() {
     let mut server = Server::small();
     server.turn("a", story(&long("agent", 1600), &[&long("one", 2400)]), usage(1000, 0)).save("a");
-    assert!(!server.warm.lends(Some(&short("two"))), "llama-server would not touch it");
+    assert!(!lends(&server, &short("two")));
 }
 
 #[test]
-fn what_another_user_left_in_the_ram_cache_is_not_asked_for() {
+fn what_is_too_short_for_a_file_is_lent_and_that_says_nothing_of_the_ram_cache() {
+    let mut server = Server::small();
+    let first = story(&long("agent", 1600), &[&long("one", 200)]);
+    server.turn("a", first.clone(), usage(450, 0));
+    assert!(lends(&server, &short("two")));
+    assert!(!server.warm.may_be_lent(&session("a")));
+    server.warm.lent();
+    assert!(server.warm.may_be_lent(&session("a")), "b may have taken it");
+    server.warm.ram_tried(&session("a"), Some(&first), usage(50, 400));
+    assert_eq!(server.warm.ram_share().to_bits(), 0.5_f64.to_bits(), "no try, as it may have been lent");
+    server.turn("a", first, usage(50, 400));
+    assert!(!server.warm.may_be_lent(&session("a")));
+}
+
+#[test]
+fn as_long_as_another_user_may_have_something_in_the_ram_cache_nothing_is_lent() {
     let mut server = Server::small();
     server.turn("ann/a", of("ann", short("one")), usage(600, 0)).save("ann/a");
-    assert!(server.warm.lends(Some(&of("ann", short("two")))));
-    assert!(!server.warm.lends(Some(&of("bob", short("two")))));
+    assert!(lends(&server, &of("ann", short("two"))));
+    assert!(!lends(&server, &of("bob", short("two"))));
+    let other = of("bob", story("something else", &["hello"]));
+    server.turn("bob/b", other, usage(600, 0)).save("bob/b");
+    assert!(!lends(&server, &of("ann", short("two"))));
+}
+
+#[test]
+fn nothing_is_lent_of_an_earlier_life_of_the_server_or_where_nothing_is_restored() {
+    let mut server = Server::small();
+    server.turn("a", short("one"), usage(600, 0)).save("a");
+    server.warm.restarted();
+    server.warm.served_by("server");
+    server.warm.measured(LAYOUT);
+    assert!(!lends(&server, &short("two")));
+    server.turn("a", short("one"), usage(600, 0)).save("a");
+    assert!(lends(&server, &short("two")));
+    server.warm.supported(false);
+    assert!(!lends(&server, &short("two")));
 }
 
 #[test]
@@ -157,7 +199,7 @@ fn what_the_ram_cache_has_no_room_for_is_not_looked_for_there() {
     let mut server = Server::small();
     server.turn("a", short("one"), usage(600, 0)).save("a");
     server.warm.ram_tried(&session("a"), Some(&short("one")), usage(600, 0));
-    assert!(!server.warm.lends(Some(&short("two"))));
+    assert!(!lends(&server, &short("two")));
 }
 
 #[test]
