@@ -47,7 +47,7 @@ pub(super) struct Outlook {
 }
 
 impl Quiet {
-    /// A turn took so long from its start to its end.
+    /// A turn took so long from its start to its end; `outlook`: how it would have fared beside others, if that is known.
     pub(super) fn ended(&mut self, took: Duration, outlook: Option<Outlook>) {
         let took = took.as_secs_f64();
         let turn = self.turn.get_or_insert(took);

@@ -187,6 +187,7 @@ impl Warm {
         short || kept > 0 && last.held <= kept + SLACK
     }
 
+    /// Whoever says `story` may find what that turn left.
     fn may_know_of(&self, last: &Last, story: &Story) -> bool {
         self.policy.share == Share::All
             || last
