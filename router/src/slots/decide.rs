@@ -140,7 +140,7 @@ impl SlotTable {
         waiter.shape.tasks > 1 && !hopeless && !self.goes_after_its_own(waiter)
     }
 
-    /// It waits for the server to say what its slots hold, and others, to whom that is no matter, have passed it.
+    /// It waits for the server to say what its slots hold or do, and others, to whom that is no matter, have passed it.
     fn was_passed_enough(&self, waiter: &Waiter, why: Why) -> bool {
         why == Why::Unseen && waiter.overtaken >= self.policy.queue.overtake
     }
@@ -265,7 +265,10 @@ impl SlotTable {
         }
         // A silent server tells nothing about a lease that has just ended; the leases alone decide then.
         let stale = slot.fresh_from > probe && self.sight == Sight::Clear;
-        (slot.lease.is_some() || stale).then_some(Why::Busy)
+        match slot.lease {
+            Some(_) => Some(Why::Busy),
+            None => stale.then_some(Why::Unseen),
+        }
     }
 
     /// `id_slot` as llama-server reads it: modulo the number of slots, in its unsigned 64-bit arithmetic.

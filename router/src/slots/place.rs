@@ -54,10 +54,11 @@ impl SlotTable {
         let free = slots().filter(|slot| self.obstacle(*slot, probe).is_none());
         match self.first_to_go(free, now) {
             Some(slot) => self.fill_and_pin(waiter, session, slot, probe, Placing::Settle, now),
-            None if slots().any(|slot| self.obstacle(slot, probe) == Some(Why::Foreign)) => {
-                Verdict::Wait(Why::Foreign)
+            None => {
+                let waits_for = |why| slots().any(|slot| self.obstacle(slot, probe) == Some(why));
+                let why = [Why::Unseen, Why::Foreign].into_iter().find(|why| waits_for(*why));
+                Verdict::Wait(why.unwrap_or(Why::Busy))
             }
-            None => Verdict::Wait(Why::Busy),
         }
     }
 
@@ -92,6 +93,7 @@ impl SlotTable {
         let is_new = self.warm.left_by(session) == 0;
         if source.is_none()
             && is_new
+            && waiter.overtaken < self.policy.queue.overtake
             && let Some(until) = self.shares_with_running(waiter, now)
         {
             return Verdict::Wait(Why::Shared(until));
