@@ -1,5 +1,6 @@
 //! Single scenes of saved states: when they are saved, where they are restored, and what waits meanwhile.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use super::world::{Runs, World, ended, session, turn};
@@ -258,6 +259,25 @@ fn what_was_cleared_before_it_could_be_saved_is_looked_for_in_the_ram_cache() {
     assert_eq!(back.launch.fill(), Fill::Prime, "the state in the file is an earlier one");
     let mut chance = |may_try| world.table.warm().ram_hit(&session("a"), may_try);
     assert!(chance(true) > 0.85 && chance(false) < 0.55);
+}
+
+#[test]
+fn who_waits_for_what_a_sibling_reads_is_not_passed_for_ever() {
+    let mut world = saving(4);
+    world.said = Some(HashMap::new());
+    world.running("s0");
+    let sibling = world.enqueue(turn("s2"));
+    for passing in 0..3 {
+        world.settle();
+        assert!(
+            !world.granted.contains_key(&sibling),
+            "s0 reads what s2 begins with, and {passing} have passed"
+        );
+        let other = world.ask(Want::Anonymous).expect("there are slots");
+        world.run(&other);
+    }
+    world.settle();
+    assert!(world.granted.contains_key(&sibling));
 }
 
 #[test]
