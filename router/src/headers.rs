@@ -1,6 +1,7 @@
 //! Which headers cross the router, and which requests may come in.
 
 use std::borrow::Cow;
+use std::hash::{Hash as _, Hasher as _};
 
 use axum::http::request::Parts;
 use http::header::{
@@ -11,8 +12,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use siphasher::sip::SipHasher24;
 use subtle::ConstantTimeEq;
 
+use crate::chain::ChainKey;
 use crate::config::{ClientKey, Secret};
 
 /// What one router tells another of whose a request is.
@@ -150,6 +153,17 @@ pub(crate) fn take_user(headers: &mut HeaderMap, own: Option<&str>) -> Option<Ar
     }
 }
 
+/// What stands for the key a request carries, where users have no names here: whoever has another one is somebody else.
+/// Keyed, so that a key can't be found out from it.
+pub(crate) fn mark_of_key(headers: &HeaderMap, key: &ChainKey) -> Option<Arc<str>> {
+    let carried = [AUTHORIZATION, API_KEY].map(|name| headers.get(name).map(HeaderValue::as_bytes));
+    carried.iter().any(Option::is_some).then(|| {
+        let mut hasher = SipHasher24::new_with_key(&key.0);
+        ("key", carried).hash(&mut hasher);
+        format!("#{:016x}", hasher.finish()).into()
+    })
+}
+
 /// Takes out what lets a client in elsewhere: with several servers each gets the router's own key for it.
 pub(crate) fn drop_credentials(headers: &mut HeaderMap) {
     for name in [AUTHORIZATION, API_KEY, COOKIE] {
@@ -177,6 +191,21 @@ pub(crate) fn credentials(headers: &HeaderMap) -> Vec<(HeaderName, HeaderValue)>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_has_another_key_is_somebody_else_and_no_key_can_be_read_from_it() {
+        let mark = |carried: &[(HeaderName, &str)], secret: u8| {
+            let pairs = carried.iter().map(|(name, value)| (name.clone(), value.parse().expect("a value")));
+            mark_of_key(&pairs.collect(), &ChainKey([secret; 16]))
+        };
+        let ann = mark(&[(AUTHORIZATION, "Bearer ann's")], 7).expect("a key");
+        assert_eq!(mark(&[(AUTHORIZATION, "Bearer ann's"), (HOST, "x")], 7), Some(ann.clone()));
+        assert_ne!(mark(&[(AUTHORIZATION, "Bearer bob's")], 7), Some(ann.clone()));
+        assert_ne!(mark(&[(API_KEY, "Bearer ann's")], 7), Some(ann.clone()));
+        assert_ne!(mark(&[(AUTHORIZATION, "Bearer ann's")], 8), Some(ann.clone()));
+        assert_eq!(mark(&[(HOST, "x")], 7), None);
+        assert!(ann.len() == 17 && !ann.contains("ann"));
+    }
 
     #[test]
     fn names_other_than_localhost_have_to_be_allowed() {

@@ -62,8 +62,10 @@ pub(crate) struct App {
 pub(crate) struct Caller<'a> {
     /// The user of the key it came with, if users have names: part of its session.
     pub(crate) user: Option<&'a str>,
-    /// The same, and behind it the user that a router in front has named: whose saved states these are.
+    /// The same, and behind it the user that a router in front has named.
     pub(crate) whole: Option<Arc<str>>,
+    /// That, or where nobody has a name what stands for the key: whose saved states these are.
+    pub(crate) mark: Option<Arc<str>>,
 }
 
 /// Every request comes to one handler: which route it is can only be said once it may come in.
@@ -81,7 +83,9 @@ async fn handle(State(app): State<Arc<App>>, request: Request) -> Response {
             return refuse(Record::new(&app.store, &parts.method, &path), &refusal, &path);
         }
     };
-    let caller = Caller { user, whole: headers::take_user(&mut parts.headers, user) };
+    let whole = headers::take_user(&mut parts.headers, user);
+    let mark = whole.clone().or_else(|| headers::mark_of_key(&parts.headers, &app.chain_key));
+    let caller = Caller { user, whole, mark };
     if app.config.fleet.as_ref().is_some_and(|fleet| !fleet.forward_credentials) {
         headers::drop_credentials(&mut parts.headers);
     }

@@ -110,6 +110,7 @@ impl Turn {
             stream: stream.as_deref(),
             shape,
             user: user.clone(),
+            mark: caller.mark,
         };
         let Asked { ask, model, story } = Asked::of(app, said).await?;
         if let Some(uri) = model.as_deref().and_then(|model| renamed(&parts.uri, model)) {

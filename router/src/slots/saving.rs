@@ -152,7 +152,7 @@ impl SlotTable {
         let slot = &self.slots[slot.index()];
         let (Some(owner), Some(mark)) = (&slot.owner, slot.left) else { return false };
         let unsaved = self.sight == Sight::Clear && slot.is_warm() && slot.kept != Some(mark);
-        unsaved && self.warm.is_on() && self.save_pays(owner, mark.tokens, occasion, now)
+        unsaved && self.saves() && self.save_pays(owner, mark.tokens, occasion, now)
     }
 
     /// A slot whose state is to be saved before `width` tasks go where the server likes: nothing is left but such slots, and
@@ -163,8 +163,12 @@ impl SlotTable {
         let (of_worth, others): (Vec<_>, Vec<_>) =
             free.partition(|slot| self.wants_save(*slot, Occasion::Eviction, now));
         let oldest = of_worth.into_iter().min_by_key(|slot| self.slots[slot.index()].last_used);
-        // Nothing is ever restored where no slot is named.
-        oldest.filter(|_| others.len() < width && self.policy.pin != PinPolicy::Never)
+        oldest.filter(|_| others.len() < width)
+    }
+
+    /// States are saved. Nothing is ever restored where no slot is named.
+    fn saves(&self) -> bool {
+        self.warm.is_on() && self.policy.pin != PinPolicy::Never
     }
 
     /// As [`Warm::save_pays`], with those who would wait meanwhile. At the end of a turn nobody starts before it is saved.
@@ -197,7 +201,10 @@ impl SlotTable {
     /// Something runs, and on this server too much is lost when a turn ends while another request starts.
     pub(super) fn wants_quiet(&self) -> bool {
         let runs = |held: &Held| !held.is_save() && matches!(held.phase, Phase::Running);
-        self.clears_idle == Some(true) && self.warm.prefers_quiet() && self.leases.values().any(runs)
+        self.clears_idle == Some(true)
+            && self.saves()
+            && self.warm.prefers_quiet()
+            && self.leases.values().any(runs)
     }
 
     /// It may start where a state is saved; or, where every start clears the idle slots, start at all.
@@ -257,7 +264,7 @@ impl SlotTable {
     /// A turn has just ended whose slot the next start would clear: nothing starts before its state has been seen, and
     /// saved.
     pub(super) fn awaits_save(&self, probe: ProbeId, now: Instant) -> bool {
-        if self.clears_idle != Some(true) || !self.is_seen() || !self.warm.is_on() {
+        if self.clears_idle != Some(true) || !self.is_seen() || !self.saves() {
             return false;
         }
         let unseen = |expecting: Expecting| expecting.probe > probe && expecting.is_awaited(now);

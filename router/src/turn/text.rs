@@ -38,12 +38,14 @@ pub(super) struct Said<'a> {
     pub(super) stream: Option<&'a [u8]>,
     pub(super) shape: Shape,
     pub(super) user: Option<Arc<str>>,
+    /// Whose saved states it may start from.
+    pub(super) mark: Option<Arc<str>>,
 }
 
 impl Asked {
     /// Reads what a turn says.
     pub(super) async fn of(app: &App, said: Said<'_>) -> Result<Self, Refusal> {
-        let Said { body, parsed, uri, is_form, want, stream, shape, user } = said;
+        let Said { body, parsed, uri, is_form, want, stream, shape, user, mark } = said;
         let model = model_of(parsed, uri);
         if parsed.is_none() && model.is_none() && app.servers.hosts_are_named() {
             return Err(Refusal::ModelUnread);
@@ -61,7 +63,7 @@ impl Asked {
             answers: if shape.heeds_slot == Heeds::No { 0 } else { shape.tasks },
             again: None,
         };
-        Ok(Self { ask, model: target.model, story: text.story(want, user) })
+        Ok(Self { ask, model: target.model, story: text.story(want, mark) })
     }
 }
 

@@ -71,6 +71,15 @@ async fn a_beginning_shorter_than_min_tokens_is_not_worth_it() {
 }
 
 #[tokio::test]
+async fn a_router_without_keys_tells_users_apart_by_those_they_have_for_the_server() {
+    let stage = Stage::open(small(4)).await;
+    begin(&stage, "a", Some("ann's")).await;
+    assert_eq!(reused(&begin(&stage, "b", Some("bob's")).await), 0);
+    assert_eq!(reused(&begin(&stage, "c", None).await), 0);
+    assert_eq!(reused(&begin(&stage, "d", Some("ann's")).await), SHARED as u64, "{:?}", stage.story());
+}
+
+#[tokio::test]
 async fn a_session_that_says_something_else_starts_from_nothing() {
     let stage = Stage::open(small(4)).await;
     for id in ["a", "b"] {

@@ -281,6 +281,20 @@ fn who_waits_for_what_a_sibling_reads_is_not_passed_for_ever() {
 }
 
 #[test]
+fn where_no_slot_is_ever_named_nothing_is_saved() {
+    let warm = warm::Policy { min_tokens: 1, ..warm::Policy::default() };
+    let mut world = World::under(2, Policy { warm, pin: PinPolicy::Never, ..Policy::default() });
+    world.clears_idle = true;
+    world.warm_up();
+    for name in ["a", "b", "a"] {
+        world.turn(name);
+    }
+    world.table.save_all();
+    world.settle();
+    assert!(world.states.saves.is_empty() && !world.table.saving(), "it could not be restored");
+}
+
+#[test]
 fn at_the_end_every_slot_is_saved_also_on_a_server_that_clears_idle_slots() {
     let mut world = saving_and_clearing(3);
     let grants = ["a", "b", "c"].map(|name| world.running(name));
