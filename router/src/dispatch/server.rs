@@ -164,6 +164,7 @@ impl Server {
     /// It may have come back with other settings.
     pub(super) fn start_anew(&mut self) {
         self.becomes_another();
+        self.cache_types = None;
         self.take_back(Advice::Clears);
         self.take_back(Advice::CacheRam);
     }

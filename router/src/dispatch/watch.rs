@@ -149,8 +149,8 @@ impl Dispatch {
         });
     }
 
-    /// The types of the server's cache, if its command line has ever been seen: that it can't be just now makes it no
-    /// other server.
+    /// The types of the server's cache, if its command line has been seen since it started: that it can't be just now makes
+    /// it no other server.
     async fn cache_types(&self) -> Option<String> {
         let seen = self.upstream.command_line().await.map(|line| line.cache_types());
         let mut state = self.lock();

@@ -224,7 +224,7 @@ impl SlotTable {
     }
 
     /// Slots at work for nobody known, as the answer to `probe` shows them.
-    fn foreign(&self, probe: ProbeId) -> usize {
+    pub(super) fn foreign(&self, probe: ProbeId) -> usize {
         let strangers = self.slots.iter().filter(|slot| slot.stranger).count();
         let somewhere = self.leases.values().filter(|held| held.location.is_none() && held.shows_in(probe));
         strangers.saturating_sub(somewhere.map(|held| held.width).sum())
@@ -285,6 +285,9 @@ impl SlotTable {
         let is_new = session.as_ref().is_some_and(|session| !self.left_something(session));
         if is_new && launch.fill() == Fill::Prime {
             self.warm.lent();
+        }
+        if session.is_none() || placing == Placing::Spill || waiter.shape.tasks > 1 {
+            self.warm.ran_something_else();
         }
         let action = self.settle(session.as_ref(), launch, placing, now);
         self.hold(number, session, launch, placing, waiter, now);

@@ -69,8 +69,6 @@ pub struct SlotTable {
     slots: Vec<Slot>,
     /// The server has said how many slots it has.
     counted: bool,
-    /// Nothing had run on the server in this life when it was first looked at.
-    saw_beginning: bool,
     /// Every session known, most recently used first.
     sessions: LruCache<SessionId, Known>,
     /// Leases of this generation, in the order they were granted.
@@ -241,7 +239,6 @@ impl SlotTable {
             generation: Generation(1),
             slots: Vec::new(),
             counted: false,
-            saw_beginning: false,
             sessions: LruCache::new(capacity),
             leases: BTreeMap::new(),
             running: HashMap::new(),

@@ -56,8 +56,8 @@ impl SlotTable {
             self.restart(now);
         }
         let first_look = !self.counted;
-        if first_look {
-            self.saw_beginning = seen.iter().all(|slot| slot.id_task.is_none());
+        if seen.iter().all(|slot| slot.id_task.is_none()) {
+            self.warm.has_run_nothing();
         }
         self.resize(seen.len());
         self.sight = Sight::Clear;
@@ -67,6 +67,9 @@ impl SlotTable {
         self.give_up_saves(now);
         self.unpin_unheeded(probe);
         self.locate(probe);
+        if self.foreign(probe) > 0 {
+            self.warm.ran_something_else();
+        }
         self.settle_leaving(probe, now);
         self.note_left(probe);
         self.place_unplaced(probe);
@@ -98,7 +101,6 @@ impl SlotTable {
         self.unplaced.clear();
         self.slots.iter_mut().for_each(Slot::reset);
         self.clears_idle = None;
-        self.saw_beginning = true;
         self.landing_poll.reset();
         self.foreign_poll.reset();
         self.stuck_poll = None;

@@ -7,7 +7,7 @@ use session_slot_identity::SessionId;
 use super::decide::{Placing, Verdict, Why};
 use super::queue::Waiter;
 use super::types::{Evict, Fill, PinPolicy, ProbeId, SlotId};
-use super::{Slot, SlotTable};
+use super::{Held, Slot, SlotTable};
 use crate::warm::Occasion;
 
 impl SlotTable {
@@ -93,7 +93,6 @@ impl SlotTable {
         let is_new = self.warm.left_by(session) == 0;
         if source.is_none()
             && is_new
-            && waiter.overtaken < self.policy.queue.overtake
             && let Some(until) = self.shares_with_running(waiter, now)
         {
             return Verdict::Wait(Why::Shared(until));
@@ -123,7 +122,7 @@ impl SlotTable {
         placing: Placing,
     ) -> Verdict {
         let state = &self.slots[slot.index()];
-        let known = self.left_something(session);
+        let known = self.left_something(session) || placing == Placing::Stay && state.is_warm();
         let fill = |fill: bool| if fill { Fill::Prime } else { Fill::Nothing };
         if self.warm.needs_measure() && !state.is_warm() {
             return self.pin(slot, probe, placing, Fill::Measure, !self.keeps_idle());
@@ -147,9 +146,9 @@ impl SlotTable {
         self.pin(slot, probe, placing, fill(prime), alone)
     }
 
-    /// What another session has lost by that can be borne, and all states that may be in the RAM cache are known.
+    /// Nobody depends on what the server may give it instead. What runs just now could be there by then.
     fn lends(&self, waiter: &Waiter) -> bool {
-        self.saw_beginning && self.warm.lends(waiter.story.as_deref())
+        self.leases.values().all(Held::is_save) && self.warm.lends(waiter.story.as_deref())
     }
 
     /// The server has run something, and has several slots: one that is alone is never cleared.

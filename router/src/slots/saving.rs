@@ -17,6 +17,9 @@ use super::{Held, Phase, Sight, SlotTable};
 use crate::usage::Usage;
 use crate::warm::{Occasion, RestoreError, SaveError, Source, StateId, Story, Turn, Warm, Written};
 
+/// Nobody waits longer for what its siblings read, one after the other.
+const LONGEST_SHARED: Duration = Duration::from_secs(120);
+
 /// What a lease is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Work {
@@ -327,7 +330,8 @@ impl SlotTable {
             let left = slot.expecting.filter(|left| matches!(left.by, By::Turn(_)) && left.is_awaited(now));
             Some(saved_since.or(left.map(|left| left.since))? + shared)
         });
-        running.chain(ended).max().filter(|until| *until > now)
+        let longest = waiter.since + LONGEST_SHARED;
+        running.chain(ended).max().map(|until| until.min(longest)).filter(|until| *until > now)
     }
 
     /// Takes in what a turn teaches.
@@ -338,7 +342,8 @@ impl SlotTable {
         }
         self.warm.ended(&session, Turn { story, usage, restored }, now);
         if let Some(usage) = usage {
-            let requests = self.leases.values().filter(|held| !held.is_save()).count() + self.waiters.len();
+            let others = |held: &&Held| !held.is_save() && held.session.as_ref() != Some(&session);
+            let requests = self.leases.values().filter(others).count() + self.waiters.len();
             let others = requests.min(self.slots.len().saturating_sub(1));
             self.warm.ran(&session, now.saturating_duration_since(granted_at), usage, others);
         }

@@ -361,10 +361,11 @@ impl Warm {
     }
 
     /// A new session that says `story` had better start from what another one's turn left in the RAM cache, where the server
-    /// finds it: one begins alike, and no session that may so lose its state depends on it, or has another client key.
+    /// finds it: one begins alike, and whatever else the server may give it instead is a session's that does not depend on it,
+    /// and has the same client key.
     #[must_use]
     pub fn lends(&self, story: Option<&Story>) -> bool {
-        story.is_some_and(|story| self.restores() && self.lends_safely(story))
+        story.is_some_and(|story| self.turns.are_all() && self.restores() && self.lends_safely(story))
     }
 
     /// A new session has been let look into the RAM cache, and may have taken another one's state.
@@ -376,7 +377,22 @@ impl Warm {
     #[must_use]
     pub fn may_be_lent(&self, session: &SessionId) -> bool {
         let name = session.as_str();
-        self.left_by(session) < self.policy.min_tokens && self.turns.may_be_lent(name)
+        self.is_short(self.left_by(session)) && self.turns.may_be_lent(name)
+    }
+
+    /// So much is known to be there, and not worth a file.
+    fn is_short(&self, tokens: u64) -> bool {
+        (1..self.policy.min_tokens).contains(&tokens)
+    }
+
+    /// The server has been seen to have run nothing yet.
+    pub fn has_run_nothing(&mut self) {
+        self.turns.set_are_all(true);
+    }
+
+    /// The server runs something that is no turn of a session, or not at its home: nobody knows what that leaves.
+    pub fn ran_something_else(&mut self) {
+        self.turns.set_are_all(false);
     }
 
     /// A turn of `session` that says `story` went back to the RAM cache for its state. What its last prompt had must be

@@ -51,11 +51,13 @@ pub(super) struct Turns {
     life: u64,
     /// How often a new session has been let take another one's state from the server's RAM cache.
     lent: u64,
+    /// Nothing but these has run on the server in this life.
+    are_all: bool,
 }
 
 impl Default for Turns {
     fn default() -> Self {
-        Self { last: LruCache::new(SESSIONS), life: 0, lent: 0 }
+        Self { last: LruCache::new(SESSIONS), life: 0, lent: 0, are_all: false }
     }
 }
 
@@ -68,6 +70,17 @@ impl Turns {
     /// What the server's slots and its RAM cache had is gone.
     pub(super) fn restarted(&mut self) {
         self.life += 1;
+        self.are_all = false;
+    }
+
+    /// Nothing has run on the server yet, or something that is no session's turn has.
+    pub(super) fn set_are_all(&mut self, are_all: bool) {
+        self.are_all = are_all;
+    }
+
+    /// What the server may have in its RAM cache was left by these turns.
+    pub(super) fn are_all(&self) -> bool {
+        self.are_all
     }
 
     /// A new session may have taken another one's state from the RAM cache.

@@ -169,13 +169,11 @@ impl Warm {
         let (mut lends, mut since) = (false, 0_u64);
         for (session, last) in self.turns.latest_first() {
             since = since.saturating_add(self.costs.bytes_of(last.held));
-            if self.ram.proven(since).is_some_and(|chance| chance < UNPROVEN) {
-                break;
-            }
-            if !self.is_spare(session, last) || !self.may_know_of(last, story) {
+            let is_gone = self.ram.proven(since).is_some_and(|chance| chance < UNPROVEN);
+            if !is_gone && !self.is_spare(session, last) || !self.may_know_of(last, story) {
                 return false;
             }
-            lends |= self.ram.hoped(since) > UNPROVEN && begins_alike(last, story);
+            lends |= !is_gone && self.ram.hoped(since) > UNPROVEN && begins_alike(last, story);
         }
         lends
     }
@@ -183,8 +181,7 @@ impl Warm {
     /// `session` does not depend on what it left in the RAM cache: it has that in a file, or it is too short for one.
     fn is_spare(&self, session: &str, last: &Last) -> bool {
         let kept = self.covering(session).map_or(0, |(_, tokens)| tokens);
-        let short = (1..self.policy.min_tokens).contains(&last.held);
-        short || kept > 0 && last.held <= kept + SLACK
+        self.is_short(last.held) || kept > 0 && last.held <= kept + SLACK
     }
 
     /// Whoever says `story` may find what that turn left.

@@ -262,22 +262,28 @@ fn what_was_cleared_before_it_could_be_saved_is_looked_for_in_the_ram_cache() {
 }
 
 #[test]
-fn who_waits_for_what_a_sibling_reads_is_not_passed_for_ever() {
-    let mut world = saving(4);
-    world.said = Some(HashMap::new());
-    world.running("s0");
-    let sibling = world.enqueue(turn("s2"));
-    for passing in 0..3 {
-        world.settle();
-        assert!(
-            !world.granted.contains_key(&sibling),
-            "s0 reads what s2 begins with, and {passing} have passed"
-        );
-        let other = world.ask(Want::Anonymous).expect("there are slots");
-        world.run(&other);
+fn nobody_waits_for_ever_for_siblings_whose_states_are_never_saved() {
+    let mut world = saving(6);
+    let siblings = ["s0", "s4", "s8", "s10", "s12"];
+    for name in siblings {
+        world.turn(name);
     }
-    world.settle();
-    assert!(world.granted.contains_key(&sibling));
+    world.said = Some(HashMap::new());
+    let mut reads = world.running(siblings[0]);
+    let new = world.enqueue(turn("s2"));
+    for next in &siblings[1..] {
+        world.pass(Duration::from_secs(29));
+        assert!(!world.granted.contains_key(&new), "before {next}: one reads what s2 begins with");
+        let following = world.running(next);
+        world.end(&reads);
+        world.settle();
+        for save in world.states.saves.clone() {
+            world.save(save, true);
+        }
+        reads = following;
+    }
+    world.pass(Duration::from_secs(29));
+    assert!(world.granted.contains_key(&new));
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub(super) struct Simulation {
     resumable: HashSet<Ticket>,
     random: Random,
     sessions: usize,
+    /// There are no requests but those of sessions, of one task each, whose clients stay to the end.
+    siblings: bool,
     probe: Probe,
     waiting: Vec<Ticket>,
     /// Granted requests whose client is still there, in whatever stage.
@@ -58,7 +60,8 @@ pub(super) struct Simulation {
 impl Simulation {
     pub(super) fn new(seed: u64) -> Self {
         let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-        let pin = [PinPolicy::Auto, PinPolicy::Auto, PinPolicy::Always, PinPolicy::Never][random.below(4)];
+        let mut pin =
+            [PinPolicy::Auto, PinPolicy::Auto, PinPolicy::Always, PinPolicy::Never][random.below(4)];
         let concurrent = [Concurrent::Wait, Concurrent::Spill][random.below(2)];
         let queue = Queue {
             max_waiting: [256, 256, 3, 1][random.below(4)],
@@ -66,16 +69,21 @@ impl Simulation {
             ..Queue::default()
         };
         let evict = [Evict::Lru, Evict::Cost][random.below(2)];
-        let warm = warm::Policy { min_tokens: [1, 1, 130][random.below(3)], ..warm::Policy::default() };
+        let mut warm = warm::Policy { min_tokens: [1, 1, 130][random.below(3)], ..warm::Policy::default() };
+        // Many sessions of two agents, whose states are mostly too short for files, and nothing else.
+        let siblings = random.below(6) == 0;
+        if siblings {
+            (warm.min_tokens, pin) = ([130, 200][random.below(2)], PinPolicy::Auto);
+        }
         let policy = Policy { pin, concurrent, queue, evict, warm, ..Policy::default() };
         let mut world = World::under(1 + random.below(5), policy);
-        world.clears_idle = random.below(2) == 0;
+        world.clears_idle = random.below(2) == 0 || siblings;
         world.measures = random.below(2) == 0;
-        if random.below(2) == 0 {
+        if random.below(2) == 0 || siblings {
             world.warm_up();
         }
-        world.said = (random.below(2) == 0).then(HashMap::new);
-        let sessions = [7, 7, 25][random.below(3)];
+        world.said = (random.below(2) == 0 || siblings).then(HashMap::new);
+        let sessions = if siblings { 40 } else { [7, 7, 25][random.below(3)] };
         Self {
             world,
             foreign: true,
@@ -83,6 +91,7 @@ impl Simulation {
             resumable: HashSet::new(),
             random,
             sessions,
+            siblings,
             probe: Probe::None,
             waiting: Vec::new(),
             live: Vec::new(),
@@ -108,7 +117,7 @@ impl Simulation {
         match self.random.below(10) {
             0 | 1 if arrivals => self.arrive(),
             2 => self.leave_while_waiting(arrivals),
-            3 => self.leave_while_running(arrivals),
+            3 if !self.siblings => self.leave_while_running(arrivals),
             4 | 5 => self.advance_one(),
             6 => self.end_one(),
             9 if self.random.below(4) == 0 => self.begin_answer(),
@@ -122,11 +131,12 @@ impl Simulation {
 
     fn arrive(&mut self) {
         let want = match self.random.below(8) {
-            0 => Want::Anonymous,
-            1 => Want::Named(self.random.below(9) as i64 - 3),
+            0 if !self.siblings => Want::Anonymous,
+            1 if !self.siblings => Want::Named(self.random.below(9) as i64 - 3),
             _ => turn(&format!("s{}", self.random.below(self.sessions))),
         };
-        let tasks = if self.random.below(6) == 0 { 2 + self.random.below(3) as u32 } else { 1 };
+        let tasks =
+            if self.random.below(6) == 0 && !self.siblings { 2 + self.random.below(3) as u32 } else { 1 };
         let heeds = [Heeds::Yes, Heeds::Yes, Heeds::Yes, Heeds::Yes, Heeds::Perhaps, Heeds::No];
         let resumable = self.random.below(6) == 0;
         let shape = Shape { tasks, heeds_slot: heeds[self.random.below(6)], resumable };

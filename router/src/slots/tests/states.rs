@@ -38,6 +38,8 @@ pub(super) struct States {
     ram: Vec<Content>,
     /// Leases for which a slot is primed that the table takes for empty.
     primed_empty: HashSet<LeaseId>,
+    /// Something has run that is no session's.
+    pub(super) others_ran: bool,
     /// Tasks whose end has told what they left.
     pub(super) told: HashSet<i64>,
 }
@@ -55,6 +57,7 @@ impl States {
         self.slots.clear();
         self.ram.clear();
         self.primed_empty.clear();
+        self.others_ran = false;
     }
 
     /// Its session goes on from a file, whoever takes it from the RAM cache, or has too little to lose.
@@ -156,6 +159,7 @@ impl World {
         if !self.states.primed_empty.contains(&lease) || self.states.sessions.iter().any(earlier) {
             return;
         }
+        assert!(!self.states.others_ran, "nobody knows whose state it may take");
         let found =
             self.states.ram.iter().rposition(|content| agent_of(&content.session) == agent_of(&session));
         let Some(content) = found.map(|at| self.states.ram.remove(at)) else { return };

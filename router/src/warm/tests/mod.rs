@@ -62,6 +62,7 @@ impl Server {
         warm.served_by("server");
         warm.supported(true);
         warm.measured(layout);
+        warm.has_run_nothing();
         warm.room(20 << 30);
         Self { warm, now: Instant::now(), token_bytes }
     }

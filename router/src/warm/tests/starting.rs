@@ -187,9 +187,18 @@ fn nothing_is_lent_of_an_earlier_life_of_the_server_or_where_nothing_is_restored
     server.warm.restarted();
     server.warm.served_by("server");
     server.warm.measured(LAYOUT);
-    assert!(!lends(&server, &short("two")));
+    server.turn("b", short("one"), usage(600, 0)).save("b");
+    assert!(!lends(&server, &short("two")), "it may have run something before it was looked at");
+    server.warm.restarted();
+    server.warm.served_by("server");
+    server.warm.has_run_nothing();
+    server.warm.measured(LAYOUT);
+    assert!(!lends(&server, &short("two")), "its RAM cache is empty");
     server.turn("a", short("one"), usage(600, 0)).save("a");
     assert!(lends(&server, &short("two")));
+    server.warm.ran_something_else();
+    assert!(!lends(&server, &short("two")), "what others left there is not known");
+    server.warm.has_run_nothing();
     server.warm.supported(false);
     assert!(!lends(&server, &short("two")));
 }
