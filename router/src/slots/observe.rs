@@ -240,8 +240,10 @@ impl SlotTable {
             if *from > probe {
                 continue;
             }
+            let works = |slot: &SlotId| self.slots[slot.index()].seen.processing;
             let busy = match held.location {
-                Some(slot) => self.slots[slot.index()].seen.processing,
+                // What shows the layout may run beside it.
+                Some(slot) => works(&slot) || held.beside.as_ref().is_some_and(works),
                 None => self.slots.iter().any(|slot| slot.stranger && slot.seen.id_task > held.after_task),
             };
             if !busy && held.landed && held.location.is_some() {
