@@ -130,7 +130,8 @@ impl SlotTable {
         let (prime, alone) = match (self.policy.pin, self.clears_idle) {
             (PinPolicy::Always | PinPolicy::Never, _) | (_, Some(false)) => (false, false),
             // A session that was never here has nothing in the RAM cache: priming an empty slot for it would make
-            // the server hand it, and so take away, the state of another session with the same system prompt.
+            // the server hand it, and so take away, the state of another session with the same system prompt. That is only
+            // done where nobody needs it.
             (_, Some(true)) if !known => {
                 let prime = !state.is_empty() || self.lends(waiter);
                 (prime, prime)
@@ -146,7 +147,8 @@ impl SlotTable {
         self.pin(slot, probe, placing, fill(prime), alone)
     }
 
-    /// Nobody depends on what the server may give it instead. What runs just now could be there by then.
+    /// Another session's state in the RAM cache may go to this one. While anything runs it may not: what that leaves could be
+    /// there by then.
     fn lends(&self, waiter: &Waiter) -> bool {
         self.leases.values().all(Held::is_save) && self.warm.lends(waiter.story.as_deref())
     }
