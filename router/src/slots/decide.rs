@@ -57,8 +57,9 @@ pub(super) enum Why {
     Foreign,
     /// `/slots` has to be seen.
     Unseen,
-    /// Another session reads just now what this request begins with: it starts from there then.
-    Shared(Instant),
+    /// Another session reads just now what this request begins with, from where it starts then; or what runs is about to
+    /// end. Not beyond this.
+    Until(Instant),
 }
 
 impl SlotTable {
@@ -108,7 +109,7 @@ impl SlotTable {
         let is_saving = |number| self.leases.get(&number).is_some_and(Held::is_saving);
         match verdict {
             Verdict::Wait(why) => {
-                if let Why::Shared(until) = why {
+                if let Why::Until(until) = why {
                     self.patience_ends = Some(self.patience_ends.map_or(until, |soonest| soonest.min(until)));
                 }
                 why
@@ -160,8 +161,8 @@ impl SlotTable {
         if self.taken() + self.foreign(probe) + width > self.slots.len() {
             return Verdict::Wait(Why::Foreign);
         }
-        if self.wants_quiet() {
-            return Verdict::Wait(Why::Busy);
+        if let Some(until) = self.quiet_until(now) {
+            return Verdict::Wait(Why::Until(until));
         }
         if awaits_save || self.may_go_anywhere(waiter) && self.has_unseen_ends(probe) {
             return Verdict::Wait(Why::Unseen);

@@ -95,7 +95,7 @@ impl SlotTable {
             && is_new
             && let Some(until) = self.shares_with_running(waiter, now)
         {
-            return Verdict::Wait(Why::Shared(until));
+            return Verdict::Wait(Why::Until(until));
         }
         if self.waits_for_sight(waiter, session, slot) {
             return Verdict::Wait(Why::Unseen);

@@ -201,13 +201,13 @@ impl SlotTable {
         true
     }
 
-    /// Something runs, and on this server too much is lost when a turn ends while another request starts.
-    pub(super) fn wants_quiet(&self) -> bool {
-        let runs = |held: &Held| !held.is_save() && matches!(held.phase, Phase::Running);
-        self.clears_idle == Some(true)
-            && self.saves()
-            && self.warm.prefers_quiet()
-            && self.leases.values().any(runs)
+    /// Something runs, and on this server too much is lost when a turn ends while another request starts: nothing starts before
+    /// this moment. One that takes much longer than others seldom ends just then, and is not waited for.
+    pub(super) fn quiet_until(&self, now: Instant) -> Option<Instant> {
+        let longest = self.warm.quiet_for().filter(|_| self.clears_idle == Some(true) && self.saves())?;
+        let runs = |held: &&Held| !held.is_save() && matches!(held.phase, Phase::Running);
+        let running = self.leases.values().filter(runs);
+        running.map(|held| held.granted_at + longest).max().filter(|until| *until > now)
     }
 
     /// It may start where a state is saved; or, where every start clears the idle slots, start at all.

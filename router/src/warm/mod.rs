@@ -289,10 +289,11 @@ impl Warm {
         }
     }
 
-    /// So much is lost of turns that end while another request starts that requests had better run one at a time.
+    /// So much is lost of turns that end while another request starts that requests had better run one at a time. `Some`: so
+    /// long others wait for one that runs.
     #[must_use]
-    pub fn prefers_quiet(&self) -> bool {
-        self.is_on() && self.quiet.is_on()
+    pub fn quiet_for(&self) -> Option<Duration> {
+        self.is_on().then(|| self.quiet.waits()).flatten()
     }
 
     fn judge(&mut self, session: &str, state: StateId, story: Option<&Story>, usage: Usage) {
@@ -496,7 +497,7 @@ impl Warm {
             restore_failures: counts.restore_failures,
             tokens_spared: counts.tokens_spared,
             not_worth: counts.not_worth.get(),
-            one_at_a_time: self.prefers_quiet(),
+            one_at_a_time: self.quiet_for().is_some(),
             read_s_per_token: measured.read,
             save_s_per_byte: measured.save,
             restore_s_per_byte: measured.restore,

@@ -17,6 +17,8 @@ const MOST: f64 = 0.05;
 const LATEST: f64 = 0.25;
 /// ... and while requests run one at a time, when nothing is lost: after some hundred turns the other way is tried again.
 const LATEST_IF_QUIET: f64 = 1.0 / 64.0;
+/// One that runs for so many times what turns take is not about to end.
+const LONGER: f64 = 4.0;
 /// What is foretold is believed for so many turns that ran alone. Then it is tried.
 const BELIEVED: u32 = 200;
 
@@ -76,9 +78,14 @@ impl Quiet {
         self.believed < BELIEVED && self.foretold.is_some_and(|share| share > BEARABLE)
     }
 
-    /// Requests had better run one at a time.
-    pub(super) fn is_on(&self) -> bool {
+    fn is_on(&self) -> bool {
         self.is_lossy || self.foretells_loss()
+    }
+
+    /// `Some`: requests had better run one at a time, and wait so long for one that runs.
+    pub(super) fn waits(&self) -> Option<Duration> {
+        let turn = self.turn.filter(|_| self.is_on())?;
+        Duration::try_from_secs_f64(turn * LONGER).ok()
     }
 }
 
@@ -124,6 +131,11 @@ mod tests {
         assert!(foretold(1, 4, 3.0, 3.0).is_on(), "a processor, which reads for most of a turn");
         assert!(!foretold(1, 60, 3.0, 3.0).is_on(), "a processor that mostly writes");
         assert!(!foretold(1, 10, 0.7, 7.0).is_on(), "a GPU, which reads 20,000 tokens in most of it");
+    }
+
+    #[test]
+    fn one_that_runs_much_longer_than_others_is_not_waited_for() {
+        assert_eq!(foretold(1, 4, 3.0, 3.0).waits(), Some(Duration::from_secs(16)));
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl World {
         let (Reading::Slots(seen), Want::Session(session)) = (reading, &waiter.want) else { return false };
         let table = &self.table;
         let Some(home) = table.home_of(session).map(|slot| slot.0 as usize) else { return false };
-        if table.wants_quiet() {
+        if table.quiet_until(self.now).is_some() {
             return false;
         }
         let room = self.server.iter().any(|slot| slot.runs.is_none()) && table.taken() < self.server.len();

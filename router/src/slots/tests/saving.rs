@@ -7,6 +7,7 @@ use super::world::{Runs, World, ended, session, turn};
 use crate::slots::{
     Action, End, Evict, Fill, Grant, Launch, PinPolicy, Policy, Reading, SlotId, Start, Want,
 };
+use crate::usage::Usage;
 use crate::warm;
 
 /// A server with a save path, on which even short states are worth a file.
@@ -284,6 +285,31 @@ fn nobody_waits_for_ever_for_siblings_whose_states_are_never_saved() {
     }
     world.pass(Duration::from_secs(29));
     assert!(world.granted.contains_key(&new));
+}
+
+#[test]
+fn where_requests_run_one_at_a_time_one_that_takes_much_longer_than_others_is_not_waited_for() {
+    let mut world = saving_and_clearing(3);
+    for name in ["a", "b", "c", "a"] {
+        world.turn(name);
+        world.save_all();
+        world.settle();
+    }
+    // As if turns took a second, and what they left had often been cleared before it could be saved.
+    let usage = Usage { computed: 500, cached: 0, generated: 1, reading: None };
+    let left = warm::Turn { story: None, usage: Some(usage), restored: None };
+    world.table.warm().ended(&session("c"), left, world.now);
+    for _ in 0..20 {
+        world.table.warm().ran(&session("c"), Duration::from_secs(1), usage, 0);
+        world.table.warm().seen(&session("c"), true);
+    }
+    let longest = world.table.warm().quiet_for().expect("too much was lost");
+    world.running("b");
+    let waiting = world.enqueue(turn("a"));
+    world.pass(longest / 2);
+    assert!(!world.granted.contains_key(&waiting), "b may be about to end");
+    world.pass(longest);
+    assert!(world.granted.contains_key(&waiting));
 }
 
 #[test]
