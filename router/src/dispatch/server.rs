@@ -28,7 +28,7 @@ pub(super) struct Server {
     pub(super) props: Option<Props>,
     /// What saved states know it by.
     pub(super) identity: Option<String>,
-    /// The types of its cache, if its command line was ever to be seen.
+    /// The types of its cache, if its command line has been seen since it started.
     pub(super) cache_types: Option<String>,
     /// It has to be asked again what it is: it is new to us, or has not said.
     pub(super) stale: bool,

@@ -17,7 +17,7 @@ pub(super) fn is_beginning(state: &SavedState, chain: &Chain) -> bool {
 pub(super) fn shared_tokens(state: &SavedState, chain: &Chain) -> u64 {
     match is_beginning(state, chain) {
         true => state.prompt,
-        false => (state.prompt as f64 * state.chain.share(state.chain.common(chain))) as u64,
+        false => beginning_tokens(state.prompt, &state.chain, state.chain.common(chain)),
     }
 }
 
@@ -34,7 +34,12 @@ pub(super) fn donates(state: &SavedState) -> Option<u64> {
 
 /// Tokens of the preamble of a prompt of so many that says `chain`.
 pub(super) fn preamble_tokens(prompt: u64, chain: &Chain) -> u64 {
-    (prompt as f64 * chain.share(chain.preamble())) as u64
+    beginning_tokens(prompt, chain, chain.preamble())
+}
+
+/// The tokens of the first so many nodes of a prompt of so many tokens that says `chain`.
+pub(super) fn beginning_tokens(prompt: u64, chain: &Chain, nodes: usize) -> u64 {
+    (prompt as f64 * chain.share(nodes)) as u64
 }
 
 /// A new session that begins as `chain` does could start from the state.

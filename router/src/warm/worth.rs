@@ -186,11 +186,9 @@ impl Warm {
 
     /// Whoever says `story` may find what that turn left.
     fn may_know_of(&self, last: &Last, story: &Story) -> bool {
-        self.policy.share == Share::All
-            || last
-                .story
-                .as_deref()
-                .is_some_and(|other| sharing::may_share(other.user.as_deref(), story, self.policy.share))
+        let share = self.policy.share;
+        let other = last.story.as_deref();
+        other.map_or(share == Share::All, |other| sharing::may_share(other.user.as_deref(), story, share))
     }
 
     /// Seconds of reading that `story` is spared by what a turn that says `other` leaves.
@@ -218,6 +216,6 @@ impl Warm {
 /// What a turn left shares so much with `story` that the server reuses it.
 fn begins_alike(last: &Last, story: &Story) -> bool {
     let Some(other) = last.story.as_deref() else { return false };
-    let shared = (last.prompt as f64 * other.chain.share(story.chain.common(&other.chain))) as u64;
+    let shared = sharing::beginning_tokens(last.prompt, &other.chain, story.chain.common(&other.chain));
     shared > SLACK && sharing::is_enough(shared, last.held)
 }
